@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from agents import FunctionTool, Handoff, ModelSettings, Tool, UserError
@@ -12,19 +12,24 @@ from agents.agent_output import AgentOutputSchemaBase
 from agents.items import TResponseInputItem
 from agents.models.interface import ModelTracing
 from agents.models.openai_responses import Converter
-from agents.tracing import get_current_trace
+from openai.types.shared import Reasoning
 
 from chatstack import (
     ChatOptions,
     ChatRequest,
-    Message,
+    InputError,
     OutputSchema,
     ProviderItem,
     ToolDeclaration,
     to_openai_responses,
 )
-from chatstack.providers.openai.responses_wire import messages_in_place
 from chatstack.values.requests import DeclaredTool
+
+_SAME = ("parallel_tool_calls", "max_tokens", "temperature", "top_p")
+"""Names that are the same on both sides."""
+_HELD = ("previous_response_id", "conversation")
+_WHERE = ("store", "metadata", "extra_headers", "extra_query")
+"""Settings that do not shape an answer: they hold for what a layer asks on the way, too."""
 
 
 class ModelCall(NamedTuple):
@@ -47,52 +52,9 @@ class ModelCall(NamedTuple):
         return method(*given, previous_response_id=previous_response_id, conversation_id=conversation_id, prompt=prompt)
 
 
-class Asked:
-    """A call with its request, and the items that each message was made from."""
-
-    def __init__(self, call: ModelCall, *, stream: bool) -> None:
-        self.call = call
-        self.items = [{"role": "user", "content": call.input}] if isinstance(call.input, str) else list(call.input)
-        found = list(messages_in_place(self.items))
-        self._known = {id(message): self.items[place] for message, place in found}
-        trace = get_current_trace()
-        group: object = getattr(trace, "group_id", None)
-        self.request = ChatRequest(
-            tuple(message for message, _ in found),
-            options_of(call),
-            group if isinstance(group, str) else None,
-            stream,
-        )
-
-    def call_for(self, sent: ChatRequest) -> ModelCall | None:
-        """Return the call with what the layers leave of its input; None for another call than this."""
-        if sent.options != self.request.options:
-            return None
-        if sent.messages is self.request.messages:
-            return self.call
-        items = [item for message in sent.messages for item in self._items_of(message)]
-        return self.call._replace(input=cast("Any", items))
-
-    def _items_of(self, message: Message) -> Sequence[Any]:
-        same = self._known.get(id(message))
-        if same is not None:
-            return same
-        made, before = to_openai_responses([message]), self._known.get(id(message.original), ())
-        if message.role != "tool" or len(made) != len(before):
-            return made
-        return [
-            {**old, "output": new["output"]} for old, new in zip(before, made, strict=True)
-        ]  # its type, id and status
-
-
-asked_now: ContextVar[Asked | None] = ContextVar("chatstack_asked", default=None)
-"""The call that a request is about, for a model of theirs at the bottom of a stack."""
-
-
 def options_of(call: ModelCall) -> ChatOptions:
     """Return the options of a call: what layers weigh, and what a provider of ours needs."""
     settings, schema = call.model_settings, call.output_schema
-    extra: dict[str, Any] = {**dict(cast("Any", settings.extra_body) or {}), **(settings.extra_args or {})}
     held = {"previous_response_id": call.previous_response_id, "conversation": call.conversation_id}
     choice: Any = settings.tool_choice
     shape = None
@@ -102,14 +64,15 @@ def options_of(call: ModelCall) -> ChatOptions:
         instructions=call.system_instructions or "",
         tools=tuple(declared(call.tools, call.handoffs)),
         tool_choice=choice if isinstance(choice, str) else None,
-        parallel_tool_calls=settings.parallel_tool_calls,
-        max_tokens=settings.max_tokens,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
+        **{name: getattr(settings, name) for name in _SAME},
         reasoning_effort=settings.reasoning.effort if settings.reasoning is not None else None,
         output_schema=shape,
-        extra={**extra, **{name: value for name, value in held.items() if value}},
+        extra={**_extra_of(settings), **{name: value for name, value in held.items() if value}},
     )
+
+
+def _extra_of(settings: ModelSettings) -> dict[str, Any]:
+    return {**dict(cast("Any", settings.extra_body) or {}), **(settings.extra_args or {})}
 
 
 def declared(tools: Sequence[Tool], handoffs: Sequence[Handoff[Any, Any]]) -> list[DeclaredTool]:
@@ -131,37 +94,61 @@ def declared(tools: Sequence[Tool], handoffs: Sequence[Handoff[Any, Any]]) -> li
     return found
 
 
-def call_of(request: ChatRequest) -> ModelCall:
-    """Return a request of ours, of nobody's agent, as a model call."""
-    options = request.options
-    extra = dict(options.extra)
-    previous, conversation = extra.pop("previous_response_id", None), extra.pop("conversation", None)
-    settings = ModelSettings(
-        temperature=options.temperature,
-        top_p=options.top_p,
-        max_tokens=options.max_tokens,
-        tool_choice=options.tool_choice,
-        parallel_tool_calls=options.parallel_tool_calls,
-        reasoning=cast("Any", {"effort": options.reasoning_effort} if options.reasoning_effort else None),
-        extra_body=extra or None,
-    )
-    return ModelCall(
-        system_instructions=options.instructions or None,
-        input=cast("Any", to_openai_responses(request.messages)),
-        model_settings=settings,
-        tools=[_tool(tool) for tool in options.tools if isinstance(tool, ToolDeclaration)],
-        output_schema=None if options.output_schema is None else _Schema(options.output_schema),
-        handoffs=[],
-        tracing=ModelTracing.DISABLED,
-        previous_response_id=cast("str | None", previous),
-        conversation_id=cast("str | None", conversation),
-        prompt=None,
-    )
+def call_of(request: ChatRequest, like: ModelSettings) -> ModelCall:
+    """Return a request of ours, of nobody's agent, as a model call. It goes where, and is kept as, a call with the
+    settings ``like``. Raises ``InputError`` as ``with_options`` does."""
+    kept = {name: getattr(like, name, None) for name in _WHERE}
+    settings = ModelSettings(**{name: value for name, value in kept.items() if value is not None})
+    items = cast("Any", to_openai_responses(request.messages))
+    bare = ModelCall(None, items, settings, [], None, [], ModelTracing.DISABLED, None, None, None)
+    return with_options(bare, ChatOptions(), request.options)
 
 
-def _tool(tool: ToolDeclaration) -> Tool:
+def with_options(call: ModelCall, before: ChatOptions, after: ChatOptions) -> ModelCall:
+    """Return the call with those options that differ; all else stays the object that it is.
+
+    Raises ``InputError`` for another model than the client's, and for a tool of a provider's own that the call has not.
+    """
+    changed = {name for name in ChatOptions.__struct_fields__ if getattr(before, name) != getattr(after, name)}
+    if "model" in changed and after.model is not None:
+        raise InputError(f"AgentsModelClient: model={after.model!r}: the model is the client's own")
+    fields: dict[str, Any] = {"model_settings": _settings_with(call.model_settings, changed, after)}
+    if "instructions" in changed:
+        fields["system_instructions"] = after.instructions or None
+    if "output_schema" in changed:
+        fields["output_schema"] = None if after.output_schema is None else _Schema(after.output_schema)
+    if "tools" in changed:
+        new = [each for each in after.tools if each not in before.tools]
+        kept = [each for each in call.tools if set(declared([each], [])) <= set(after.tools)]
+        fields["tools"] = [*kept, *map(_tool, new)]
+        fields["handoffs"] = [each for each in call.handoffs if set(declared([], [each])) <= set(after.tools)]
+    if "extra" in changed:
+        fields["previous_response_id"] = after.extra.get("previous_response_id")
+        fields["conversation_id"] = after.extra.get("conversation")
+    return call._replace(**fields)
+
+
+def _settings_with(settings: ModelSettings, changed: Set[str], after: ChatOptions) -> ModelSettings:
+    found: dict[str, Any] = {name: getattr(after, name) for name in (*_SAME, "tool_choice") if name in changed}
+    if "reasoning_effort" in changed:
+        reasoning = (settings.reasoning or Reasoning()).model_copy(update={"effort": after.reasoning_effort})
+        found["reasoning"] = reasoning if reasoning != Reasoning() else None
+    body = {name: value for name, value in after.extra.items() if name not in _HELD}
+    body |= {"stop": list(after.stop)} if after.stop else {}
+    body |= {"seed": after.seed} if after.seed is not None else {}
+    if changed & {"extra", "stop", "seed"} and body != _extra_of(settings):
+        arguments = {name: value for name, value in (settings.extra_args or {}).items() if body.get(name) == value}
+        found["extra_args"] = arguments or None
+        found["extra_body"] = {name: value for name, value in body.items() if name not in arguments} or None
+    return replace(settings, **found)
+
+
+def _tool(tool: DeclaredTool) -> Tool:
+    if not isinstance(tool, ToolDeclaration):
+        raise InputError(f"AgentsModelClient: {tool.provider}: a tool of a provider's own cannot be declared there")
+
     async def never(context: object, arguments: str) -> str:
-        raise AssertionError(tool.name)  # the stack's tool loop carries it out
+        raise AssertionError("the stack's tool loop carries it out")
 
     schema = json.loads(tool.parameters or '{"type": "object", "properties": {}}')
     return FunctionTool(tool.name, tool.description, schema, never, strict_json_schema=bool(tool.strict))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
-from agents import Model, ModelResponse
+from agents import Model, ModelResponse, ModelSettings
 from agents.items import TResponseStreamEvent
 from msgspec.structs import replace
 
@@ -16,7 +16,8 @@ from chatstack.providers.failures import failure
 from chatstack.providers.foreign import ForeignClient
 from chatstack.providers.openai.responses_answers import ResponsesAnswer
 from chatstack.providers.openai.responses_wire import message_from_wire
-from chatstack_openai_agents.calls import ModelCall, asked_now, call_of, plain
+from chatstack_openai_agents.asked import asked_now
+from chatstack_openai_agents.calls import ModelCall, call_of, plain
 
 COVERED = object()
 """The ``raw`` of an update that another one's ``raw`` holds as well."""
@@ -49,7 +50,7 @@ class AgentsModelClient(ForeignClient):
 
     def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         asked = asked_now.get()
-        call = (asked.call_for(request) if asked is not None else None) or call_of(request)
+        call = call_of(request, ModelSettings()) if asked is None else asked.call_for(request)
         return self._streamed(call) if request.stream else self._whole(call)
 
     async def _whole(self, call: ModelCall) -> AsyncGenerator[ChatUpdate, None]:

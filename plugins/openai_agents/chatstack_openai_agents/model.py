@@ -35,8 +35,10 @@ from chatstack.errors import ChatStackError, InputError
 from chatstack.nodes.in_place import raised_by_call
 from chatstack.nodes.whole_stack import WholeStack, Within, tool_names
 from chatstack.providers.openai.responses_wire import message_from_wire
-from chatstack_openai_agents.calls import Asked, ModelCall, asked_now, plain
+from chatstack_openai_agents.asked import Asked, asked_now
+from chatstack_openai_agents.calls import ModelCall, options_of, plain
 from chatstack_openai_agents.client import COVERED, AgentsModelClient, FailedEvent
+from chatstack_openai_agents.settings import options_for
 
 _ITEM: TypeAdapter[TResponseOutputItem] = TypeAdapter(ResponseOutputItem)
 
@@ -102,7 +104,8 @@ class StackModel(Model):
     def _asked(self, call: ModelCall, *, stream: bool) -> Asked | None:
         """Return a call as a request; None for malformed items, of which the model below says what is wrong."""
         try:
-            return Asked(call, stream=stream)
+            options = options_of(call) if self._below is not None else options_for(call, self.client)
+            return Asked(call, options, stream=stream)
         except InputError:
             if self._below is None:
                 raise
