@@ -78,10 +78,11 @@ def _pieces(theirs: TheirUpdate, calls: list[str]) -> Iterator[ChatUpdate]:
         yield ChatUpdate(call_delta=delta, raw=_COVERED)
 
 
-async def their_updates(stream: ChatStream, own_tools: Collection[str]) -> AsyncGenerator[TheirUpdate, None]:
+async def their_updates(stream: ChatStream, own_tools: Collection[str] | None) -> AsyncGenerator[TheirUpdate, None]:
     """Yield the updates of a stream as theirs: the very ones, where they came from a client of theirs.
 
-    Calls of tools that are not the agent's were carried out by the stack: they are told for information.
+    Calls of other tools than the agent's own were carried out by the stack, and are told for information; where
+    ``own_tools`` is None, the stack carries out none.
     """
     said, parts, used = 0, list[Part](), Usage()
     async with stream:
@@ -117,7 +118,7 @@ def _deltas(update: ChatUpdate) -> Iterator[Content]:
 
 
 def _closing(
-    update: ChatUpdate, used: Usage, parts: Sequence[Part], own_tools: Collection[str], message_id: str
+    update: ChatUpdate, used: Usage, parts: Sequence[Part], own_tools: Collection[str] | None, message_id: str
 ) -> TheirUpdate:
     """Return the last update of a message: its calls, and what only its message tells."""
     message = cast("Message", update.message_done)
@@ -139,14 +140,18 @@ def _closing(
     )
 
 
-def _contents_of(parts: Sequence[Part], own_tools: Collection[str]) -> list[Content]:
-    found = (
-        content_of(part, informational=isinstance(part, ToolCall) and part.name not in own_tools) for part in parts
-    )
+def _contents_of(parts: Sequence[Part], own_tools: Collection[str] | None) -> list[Content]:
+    found = (content_of(part, informational=_ran_inside(part, own_tools)) for part in parts)
     return [content for content in found if content is not None]
 
 
-def their_response(response: ChatResponse, own_tools: Collection[str], response_format: Any) -> TheirResponse[Any]:
+def _ran_inside(part: Part, own_tools: Collection[str] | None) -> bool:
+    return own_tools is not None and isinstance(part, ToolCall) and part.name not in own_tools
+
+
+def their_response(
+    response: ChatResponse, own_tools: Collection[str] | None, response_format: Any
+) -> TheirResponse[Any]:
     """Return a whole answer as theirs: the very one, where a client of theirs gave it, else with ours as its
     ``raw_representation``."""
     raw = _raw_of(response)
@@ -169,7 +174,7 @@ def _raw_of(answer: ChatResponse) -> TheirResponse[Any] | None:
     return known
 
 
-def _their_message(message: Message, own_tools: Collection[str]) -> TheirMessage:
+def _their_message(message: Message, own_tools: Collection[str] | None) -> TheirMessage:
     contents, kept = _contents_of(message.parts, own_tools), kept_of(message)
     if kept:
         contents = contents or [Content.from_text("")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, ClassVar
 
@@ -73,14 +73,14 @@ class ChatStackClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], Ba
 
     async def _whole(self, request: ChatRequest, known: Counterparts, response_format: Any) -> TheirResponse[Any]:
         async with await self._sent(request, known) as stream:
-            return their_response(await stream.response(), tool_names(request), response_format)
+            return their_response(await stream.response(), self._own_tools(request), response_format)
 
     def _streamed(self, request: ChatRequest, known: Counterparts, response_format: Any) -> TheirStream:
         opened: list[ChatStream] = []
 
         async def updates() -> AsyncIterator[ChatResponseUpdate]:
             opened.append(await self._sent(request, known))
-            async with aclosing(their_updates(opened[0], tool_names(request))) as told:
+            async with aclosing(their_updates(opened[0], self._own_tools(request))) as told:
                 async for update in told:
                     yield update
 
@@ -88,3 +88,8 @@ class ChatStackClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], Ba
 
     async def _sent(self, request: ChatRequest, known: Counterparts) -> ChatStream:
         return await self._stack.send(request, Within(counterparts_now, known))
+
+    def _own_tools(self, request: ChatRequest) -> Collection[str] | None:
+        """Return the names of the agent's tools. None if all calls are the agent's to answer: without a tool loop, that
+        of a tool that nobody has, too."""
+        return tool_names(request) if self._stack.has_tool_loop else None

@@ -81,7 +81,7 @@ class StackMiddleware(ChatMiddleware):
             return
         async with stream:
             answer = await stream.response()
-        context.result = their_response(answer, (), response_format)
+        context.result = their_response(answer, None, response_format)
 
     def _layers(self, client: Any) -> InPlace:
         tracing: tuple[type, ...] = (ChatTelemetryLayer,) if observability.OBSERVABILITY_SETTINGS.ENABLED else ()
@@ -102,7 +102,7 @@ def _theirs(stream: ChatStream, response_format: Any) -> ResponseStream[ChatResp
 
     async def updates() -> AsyncIterator[ChatResponseUpdate]:
         try:
-            async with aclosing(their_updates(stream, ())) as told:
+            async with aclosing(their_updates(stream, None)) as told:
                 async for update in told:
                     yield update
         except ChatStackError as error:

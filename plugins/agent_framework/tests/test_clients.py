@@ -105,6 +105,24 @@ def test_tools_of_the_stack_run_inside_and_are_told_for_information(stream: bool
     assert last[2].results[0].output == "recalled ann"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("loop", [False, True])
+def test_a_call_of_a_tool_that_nobody_has_is_answered(stream: bool, loop: bool) -> None:
+    model = ScriptedClient([Ours("assistant", (ToolCall("c1", "lok", '{"number": 1}'),)), "sorry"])
+    stack = ChatStack(model).use(FunctionInvoker, tools=[recall]) if loop else ChatStack(model)
+    planner = Agent(client=ChatStackClient(stack.build()), tools=[look])
+
+    async def run() -> Any:
+        answer: Any = planner.run("look", stream=stream)
+        return await (answer.get_final_response() if stream else answer)
+
+    response = asyncio.run(run())
+    assert response.text.strip() == "sorry"
+    (result,) = model.requests[1].messages[-1].results
+    assert result.call_id == "c1"
+    assert result.is_error
+
+
 class Weather(BaseModel):
     city: str
 

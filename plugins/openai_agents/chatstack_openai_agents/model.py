@@ -33,7 +33,7 @@ from chatstack import Usage as OurUsage
 from chatstack.client.protocol import ChatClient
 from chatstack.errors import ChatStackError, InputError
 from chatstack.nodes.in_place import raised_by_call
-from chatstack.nodes.whole_stack import WholeStack, Within, tool_names
+from chatstack.nodes.whole_stack import WholeStack, Within
 from chatstack.providers.openai.responses_wire import message_from_wire
 from chatstack_openai_agents.asked import Asked, asked_now
 from chatstack_openai_agents.calls import ModelCall, options_of, plain
@@ -69,7 +69,7 @@ class StackModel(Model):
             return cast("ModelResponse", await call.run(cast("Model", self._below).get_response))
         try:
             async with await self._sent(asked) as stream:
-                return _response(await stream.response(), asked)
+                return _response(await stream.response())
         except ChatStackError as error:
             surfacing = self._surfacing(error)
         raise surfacing
@@ -91,7 +91,7 @@ class StackModel(Model):
                     elif update.text:
                         yield _delta(update.text)
                 if not self._as_it_came:
-                    for event in _closing(_response(await stream.response(), asked)):
+                    for event in _closing(_response(await stream.response())):
                         yield event
             return
         except ChatStackError as error:
@@ -140,15 +140,15 @@ def _call(*given: Any, **named: Any) -> ModelCall:
     return ModelCall(**{name: values[name] for name in ModelCall._fields})
 
 
-def _response(answer: ChatResponse, asked: Asked) -> ModelResponse:
+def _response(answer: ChatResponse) -> ModelResponse:
     """Return an answer as theirs: the very one, where a model of theirs gave it, and no layer has changed it."""
     raw = answer.raw
     if isinstance(raw, ModelResponse) and (message_from_wire(map(plain, raw.output)),) == answer.messages:
         return raw
     *before, last = [message for message in answer.messages if message.role == "assistant"]
     said = [Message("assistant", tuple(part for part in each.parts if isinstance(part, Text))) for each in before]
-    names = tool_names(asked.request)
-    mine = tuple(part for part in last.parts if not isinstance(part, ToolCall) or part.name in names)
+    ran = {result.call_id for message in answer.messages for result in message.results}
+    mine = tuple(part for part in last.parts if not isinstance(part, ToolCall) or part.id not in ran)
     items = to_openai_responses([*(each for each in said if each.parts), Message("assistant", mine)])
     return ModelResponse(output=list(map(_item, items)), usage=_usage(answer), response_id=answer.id or None)
 

@@ -183,6 +183,17 @@ def test_tools_of_the_stack_run_inside_and_are_not_seen(stream: bool) -> None:
     assert result.final_output == "It was ann."
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_of_a_tool_that_nobody_has_reaches_the_runner(stream: bool) -> None:
+    model = ScriptedClient([Message.assistant(ToolCall("c1", "lok", '{"number": 1}')), "sorry"])
+    with pytest.raises(ModelBehaviorError, match="lok"):
+        asyncio.run(run(Agent(name="a", model=StackModel(model), tools=[look]), "go", stream=stream))
+    model = ScriptedClient([Message.assistant(ToolCall("c1", "lok", '{"number": 1}')), "sorry"])
+    built = ChatStack(model).use(FunctionInvoker, tools=[recall]).build()
+    result = asyncio.run(run(Agent(name="a", model=StackModel(built), tools=[look]), "go", stream=stream))
+    assert result.final_output == "sorry"  # the stack's own loop has told the model
+
+
 def test_streamed_text_comes_in_pieces() -> None:
     stack = ChatStack(ScriptedClient(["one two three four"]))
 
