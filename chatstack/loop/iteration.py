@@ -77,7 +77,7 @@ class Iteration:
         self.first_request = request
         while True:
             answer = self.last_answer = await self._answer(request)
-            turn.heard(answer)
+            turn.heard(answer, self._journal.begun(turn.round))
             self._text = answer.text or self._text
             if not turn.open_calls:
                 self.ended_in_words = turn.is_over(self._runner.tools)
@@ -179,8 +179,7 @@ class Iteration:
 
     async def _run(self, turn: ToolTurn) -> list[Outcome]:
         """Run the calls of this round together; calls beyond the limit are answered, not run."""
-        begun = sum(self._journal.was_begun(turn.round, position) for position in range(len(turn.open_calls)))
-        allowed = max(begun, turn.calls_left)  # calls begun by an interrupted run were allowed then
+        allowed = turn.calls_left
 
         async def one(place: tuple[int, ToolCall]) -> Outcome:
             about = replace(turn.context_of(place[1]), round=self._context.iteration)

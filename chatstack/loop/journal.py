@@ -240,9 +240,11 @@ class Journalled:
         """Return the result that the journal has for that call, or None."""
         return self._tools_ended.get((round, position))
 
-    def was_begun(self, round: int, position: int) -> bool:
-        """Return True if that call was begun by an interrupted run."""
-        return (round, position) in self._tools_started
+    def begun(self, round: int) -> int:
+        """Return how many calls of that round an interrupted run had let through: up to the last that it has begun, or
+        has answered without running it."""
+        known = (*self._tools_started, *self._tools_ended)
+        return max((position + 1 for at, position in known if at == round), default=0)
 
     def was_interrupted(self, round: int, position: int) -> bool:
         """Return True if that call was begun, and its outcome is unknown."""

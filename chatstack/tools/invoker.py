@@ -21,7 +21,7 @@ from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import current_turn
 from chatstack.tools.execution import Approval, Outcome, ToolRunner
 from chatstack.tools.options import checked_tools
-from chatstack.tools.recording import answered, carried_out
+from chatstack.tools.recording import answered, begun_before, carried_out
 from chatstack.tools.together import run_together
 from chatstack.tools.tool import Tool
 from chatstack.tools.turn import OVER_LIMIT, REPEATS, LimitsToolCalls, ToolTurn, limits_in, refused
@@ -138,7 +138,7 @@ class FunctionInvoker(ChatFronts):
 
     async def results(self, turn: ToolTurn, answer: ChatResponse) -> list[ChatUpdate]:
         """Record the model's answer, and return the results of the calls in it."""
-        turn.heard(answer)
+        turn.heard(answer, begun_before(turn.round))
         if not turn.open_calls:
             return []
         turn.refused_for = turn.refusal(answer)

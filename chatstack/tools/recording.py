@@ -25,6 +25,11 @@ class TurnRecorder(Protocol):
         """Return the outcome of the call at that position of its round: recorded, or run now."""
         ...
 
+    def begun(self, round: int) -> int:
+        """Return how many calls of that round are recorded as let through, counted from its first one. They are not cut
+        by a limit that is lower by now."""
+        ...
+
 
 turn_recorder: ContextVar[TurnRecorder | None] = ContextVar("turn_recorder", default=None)
 """The recorder of the turn that runs in this context; the outermost tool loop in it asks and runs through it.
@@ -44,3 +49,9 @@ async def carried_out(runner: ToolRunner, position: int, call: ToolCall, context
     """Run the call, through the recorder if there is one."""
     recorder = turn_recorder.get()
     return await (runner.run(call, context) if recorder is None else recorder.outcome(runner, position, call, context))
+
+
+def begun_before(round: int) -> int:
+    """Return how many calls of that round the recorder has as let through, if there is one; else 0."""
+    recorder = turn_recorder.get()
+    return 0 if recorder is None else recorder.begun(round)

@@ -45,6 +45,7 @@ class ToolTurn:
     __slots__ = (
         "added",
         "answers",
+        "begun",
         "calls_run",
         "failed_rounds",
         "inner_left",
@@ -75,6 +76,8 @@ class ToolTurn:
         self.limits = limits
         self.returns_unfinished = returns_unfinished
         self.inner_left = limit
+        self.begun = 0
+        """Number of open calls that an interrupted turn had let through: they were within its limit."""
         self.round = 0
         self.pauses = 0
         self.calls_run = 0
@@ -104,10 +107,11 @@ class ToolTurn:
     @property
     def calls_left(self) -> int:
         """Number of open calls that may be run."""
-        return max(0, min(self.limit - self.calls_run, self.inner_left))
+        return max(self.begun, min(self.limit - self.calls_run, self.inner_left))
 
-    def heard(self, answer: ChatResponse) -> None:
-        """Record the model's answer."""
+    def heard(self, answer: ChatResponse, begun: int = 0) -> None:
+        """Record the model's answer; ``begun`` of its calls may be run whatever the limit is by now."""
+        self.begun = begun
         if self.limits:
             before = self.request.messages + tuple(self.added)
             self.inner_left = min(each.tool_calls_left(before) for each in self.limits)

@@ -162,6 +162,17 @@ def test_a_higher_limit_does_not_reopen_a_run_and_the_warning_counts_what_was_ru
     assert told == ["2 iterations, and not complete"] * 2
 
 
+def test_calls_that_were_let_through_are_not_cut_by_a_limit_that_is_lower_by_now(path: Path) -> None:
+    calls: list[Answer] = [[call("look", str(number), what=str(number)) for number in range(4)], ServerError("down")]
+
+    def but_the_first(call: ToolCall, about: ToolContext) -> bool | str:
+        return call.id != "0" or "No."
+
+    journalled(path, calls, fresh(run_id="r"), approve=but_the_first)
+    result, _ = journalled(path, ["done"], fresh(run_id="r"), max_total_tool_calls=1)
+    assert outputs(result) == [["Error: No.", "saw 1", "saw 2", "saw 3"]]
+
+
 def test_an_iteration_that_has_used_up_the_budget_is_brought_to_its_end(path: Path) -> None:
     failed, _ = journalled(path, [[call("look", what="a")]], fresh(run_id="r"), max_tokens=1, on_tool_call=failing_hook)
     assert (failed.reason, failed.tool_calls) == ("error", 0)

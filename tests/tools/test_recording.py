@@ -14,6 +14,7 @@ from chatstack.testing import ScriptedClient
 from chatstack.tools.execution import Outcome, ToolRunner
 from chatstack.tools.parameters import ToolContext
 from chatstack.tools.recording import turn_recorder
+from chatstack.tools.turn import OVER_LIMIT
 
 
 @tool
@@ -27,9 +28,10 @@ def asks(*cities: str) -> Message:
 
 
 class Recorder:
-    """Passes everything on, notes it, and has the result of one call."""
+    """Passes everything on, notes it, and has the result of one call; of each round it knows that many calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, let_through: int = 0) -> None:
+        self.let_through = let_through
         self.asked = 0
         self.ran: list[tuple[int, int, str]] = []
 
@@ -43,9 +45,12 @@ class Recorder:
             return Outcome(ToolResult(call.id, call.name, "rain, as it was written down"))
         return await runner.run(call, context)
 
+    def begun(self, round: int) -> int:
+        return self.let_through
 
-def client_of(model: ScriptedClient) -> BuiltClient:
-    return ChatStack(model).use(FunctionInvoker, tools=[weather]).build()
+
+def client_of(model: ScriptedClient, most_calls: int = 10) -> BuiltClient:
+    return ChatStack(model).use(FunctionInvoker, tools=[weather], max_tool_calls_per_turn=most_calls).build()
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -80,3 +85,16 @@ def test_a_turn_in_another_context_is_not_recorded() -> None:
 
     assert asyncio.run(story()) == ["sun in Oslo"]
     assert (recorder.asked, recorder.ran) == (0, [])
+
+
+def test_calls_that_are_recorded_are_not_cut_by_a_limit_that_is_lower_by_now() -> None:
+    recorder = Recorder(let_through=2)
+    model = ScriptedClient([asks("Lima", "Oslo", "Bonn"), asks("Accra", "Oslo", "Bonn"), "fine"])
+
+    async def turn() -> list[object]:
+        turn_recorder.set(recorder)
+        answer = await client_of(model, most_calls=1).get_response("Where?")
+        return [result.output for message in answer.messages for result in message.results]
+
+    written, over = "rain, as it was written down", OVER_LIMIT
+    assert asyncio.run(turn()) == ["sun in Lima", written, over, "sun in Accra", written, over]

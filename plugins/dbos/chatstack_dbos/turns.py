@@ -129,6 +129,9 @@ class _Recorder:
         self._results[context.round, position] = outcome.result
         return outcome
 
+    def begun(self, round: int) -> int:
+        return self._journal.begun(round)
+
     async def _run(self, runner: ToolRunner, position: int, call: ToolCall, context: ToolContext) -> Outcome:
         found = runner.tools.get(call.name)
         if self._journal.was_interrupted(context.round, position) and (found is None or not found.idempotent):

@@ -1,0 +1,71 @@
+"""Turns of the tool loop that another worker goes on with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from test_runs import in_worker
+
+from chatstack import ChatRequest, ChatStack, FunctionInvoker, Message, ToolCall, tool
+from chatstack.client.stream import ChatStream
+from chatstack.testing import Answer, ScriptedClient
+from chatstack_dbos import DurableRuns, DurableTurn, RunEnded
+from chatstack_dbos.execution import Served
+
+
+def paying(*names: str) -> Message:
+    return Message.assistant(*(ToolCall(name, "pay", f'{{"to": "{name}"}}') for name in names))
+
+
+def outputs(ended: RunEnded) -> list[object]:
+    return [result.output for message in ended.messages for result in message.results]
+
+
+class Stuck(ScriptedClient):
+    """Never comes to its last answer; ``is_stuck`` is set when it is asked for it."""
+
+    def __init__(self, answers: Sequence[Answer]) -> None:
+        super().__init__(answers)
+        self.is_stuck = asyncio.Event()
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        if len(self.requests) == len(self.answers) - 1:
+            self.is_stuck.set()
+            await asyncio.Event().wait()
+        return await super().send(request)
+
+
+class Payments:
+    """What a tool has paid, and turns that call it."""
+
+    def __init__(self) -> None:
+        self.paid: list[str] = []
+
+    def served(self, model: ScriptedClient, most_calls: int) -> dict[str, Served]:
+        @tool
+        def pay(to: str) -> str:
+            self.paid.append(to)
+            return f"paid {to}"
+
+        stack = ChatStack(model).use(FunctionInvoker, tools=[pay], max_tool_calls_per_turn=most_calls)
+        return {"turn": DurableTurn(stack.build())}
+
+
+def test_calls_that_have_run_are_not_cut_by_a_limit_that_is_lower_after_an_upgrade(tmp_path: Path) -> None:
+    database, payments = f"sqlite:///{tmp_path}/runs.db", Payments()
+    old = Stuck([paying("Ann", "Bob", "Cem"), paying("Dan", "Eve"), "never"])
+
+    async def first(runs: DurableRuns) -> None:
+        await runs.start("turn", "run-1", "Pay them.")
+        await old.is_stuck.wait()
+
+    async def second(runs: DurableRuns) -> None:
+        outcome = await runs.result("run-1", timeout_seconds=60)
+        assert (outcome.reason, outcome.text) == ("answered", "done")
+        assert outputs(outcome) == [f"paid {name}" for name in ("Ann", "Bob", "Cem", "Dan", "Eve")]
+
+    in_worker(database, payments.served(old, 10), first)
+    in_worker(database, payments.served(ScriptedClient(["done"]), 1), second)
+    assert payments.paid == ["Ann", "Bob", "Cem", "Dan", "Eve"]
