@@ -100,9 +100,15 @@ class _Recorder:
         self._journal = journal
         self._execution = execution
         self._answers: list[ModelAnswered] = []
-        self._results: dict[tuple[int, int], ToolResult] = {}
+        self._given: int | None = None
+        """The length of the first request: what later ones have behind it are whole rounds."""
+        self._whole: tuple[Message, ...] = ()
+        """Whole rounds: each of their calls has its result."""
 
     async def answer(self, client: ChatClient, request: ChatRequest) -> ChatStream:
+        if self._given is None:
+            self._given = len(request.messages)
+        self._whole = request.messages[self._given :]
         known = self._journal.answer(len(self._answers))
         if known is None:
             with _not_recorded():
@@ -116,6 +122,9 @@ class _Recorder:
             )
             await self._journal.write(known)
         self._answers.append(known)
+        called = {call.id for message in known.messages for call in message.calls}
+        if called <= {result.call_id for message in known.messages for result in message.results}:
+            self._whole += known.messages
         return await ChatStream.primed(_played(known))
 
     async def outcome(self, runner: ToolRunner, position: int, call: ToolCall, context: ToolContext) -> Outcome:
@@ -126,7 +135,6 @@ class _Recorder:
         else:
             failure = ToolLoopError(str(done.result.output)) if done.result.is_error and done.was_run else None
             outcome = Outcome(done.result, failure, done.was_run)
-        self._results[context.round, position] = outcome.result
         return outcome
 
     def begun(self, round: int) -> int:
@@ -152,22 +160,10 @@ class _Recorder:
         """Return the outcome with what was recorded; a turn that was stopped has its whole rounds."""
         return RunEnded(
             reason=reason,  # type: ignore[arg-type]
-            messages=self._whole_rounds(),
+            messages=self._whole,
             usage=sum((each.usage for each in self._answers), Usage()),
             overhead_usage=sum((each.overhead_usage for each in self._answers), Usage()),
         )
-
-    def _whole_rounds(self) -> tuple[Message, ...]:
-        """Return answers and results up to the last round whose calls all have one."""
-        messages: list[Message] = []
-        for round, answer in enumerate(self._answers):
-            calls = sum(len(each.calls) for each in answer.messages)
-            results = [self._results.get((round, position)) for position in range(calls)]
-            if None in results:
-                break
-            messages += answer.messages
-            messages += [Message("tool", (each,)) for each in results if each is not None]
-        return tuple(messages)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Turns of the tool loop that another worker goes on with."""
+"""Turns of the tool loop that another worker goes on with, and those that fail."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 from test_runs import in_worker
 
-from chatstack import ChatRequest, ChatStack, FunctionInvoker, Message, ToolCall, tool
+from chatstack import ChatRequest, ChatStack, FunctionInvoker, Message, ToolCall, ToolResult, tool
 from chatstack.client.stream import ChatStream
 from chatstack.testing import Answer, ScriptedClient
+from chatstack.tools.turn import OVER_LIMIT
 from chatstack_dbos import DurableRuns, DurableTurn, RunEnded
 from chatstack_dbos.execution import Served
 
@@ -69,3 +70,21 @@ def test_calls_that_have_run_are_not_cut_by_a_limit_that_is_lower_after_an_upgra
     in_worker(database, payments.served(old, 10), first)
     in_worker(database, payments.served(ScriptedClient(["done"]), 1), second)
     assert payments.paid == ["Ann", "Bob", "Cem", "Dan", "Eve"]
+
+
+def test_a_turn_that_fails_tells_of_calls_beyond_the_limit_and_of_those_that_the_provider_answered(
+    tmp_path: Path,
+) -> None:
+    payments = Payments()
+    by_itself = ToolCall("s", "search", "{}"), ToolResult("s", "search", "found")
+    searched = Message.assistant(*by_itself, *paying("Ann").parts)
+    model = ScriptedClient([searched, paying("Bob", "Cem"), ConnectionError("no network")])
+
+    async def story(runs: DurableRuns) -> None:
+        await runs.start("turn", "run-1", "Pay them.")
+        outcome = await runs.result("run-1", timeout_seconds=60)
+        assert (outcome.reason, outcome.error) == ("error", "ConnectionError: no network")
+        assert outputs(outcome) == ["found", "paid Ann", "paid Bob", OVER_LIMIT]
+        assert [each.role for each in outcome.messages] == ["assistant", "tool", "assistant", "tool", "tool"]
+
+    in_worker(f"sqlite:///{tmp_path}/runs.db", payments.served(model, 2), story)
