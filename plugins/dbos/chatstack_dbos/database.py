@@ -22,7 +22,7 @@ _CLOCKS = {
 _COUNTED = {"sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT", "postgresql": "BIGSERIAL PRIMARY KEY"}
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS chatstack_executors (executor TEXT PRIMARY KEY, beat_at DOUBLE PRECISION NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS chatstack_watch (id INTEGER PRIMARY KEY, holder TEXT NOT NULL,"
+    "CREATE TABLE IF NOT EXISTS chatstack_leases (application TEXT PRIMARY KEY, holder TEXT NOT NULL,"
     " until DOUBLE PRECISION NOT NULL)",
     "CREATE TABLE IF NOT EXISTS chatstack_runs (run TEXT PRIMARY KEY, stop TEXT, takeovers INTEGER NOT NULL DEFAULT 0)",
     "CREATE TABLE IF NOT EXISTS chatstack_takeovers (run TEXT PRIMARY KEY, executor TEXT NOT NULL,"

@@ -17,14 +17,10 @@ from chatstack import ContextMemory, InputError, ProgressEvent, StoreError, Wiri
 from chatstack.client.closing import Closing
 from chatstack.loop.journal import histories
 from chatstack_dbos.database import Database
+from chatstack_dbos.names import DEFAULT_APPLICATION, WORKFLOW, queue_of, version_of
 from chatstack_dbos.progress import RunEvents, RunText
 from chatstack_dbos.records import RecordSerializer, RunEnded, RunRequest, Step
 
-WORKFLOW = "chatstack_run"
-"""The name of the workflow in DBOS."""
-APPLICATION_VERSION = "chatstack-runs-1"
-"""DBOS gives a run only to workers of its version. Ours is the version of the records, not that of anybody's code: so
-a run that was started before an upgrade goes on after it."""
 _OVER = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 _WAIT_SECONDS = 0.25
 _PATIENCE_SECONDS = 30.0
@@ -40,7 +36,7 @@ class DurableRuns(Closing):
     Raises ``WiringError`` for an address that is none, ``StoreError`` for a database that fails.
     """
 
-    def __init__(self, database: str, *, application: str = "chatstack") -> None:
+    def __init__(self, database: str, *, application: str = DEFAULT_APPLICATION) -> None:
         self.database = Database(database)
         if not isinstance(application, str) or len(application) < 3 or not set(application) <= _NAME:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WiringError(
@@ -87,7 +83,7 @@ class DurableRuns(Closing):
                     "workflow_name": WORKFLOW,
                     "queue_name": queue_of(self.application, name),
                     "workflow_id": run_id,
-                    "app_version": APPLICATION_VERSION,
+                    "app_version": version_of(self.application),
                 },
                 request,
             )
@@ -224,11 +220,6 @@ class DurableRuns(Closing):
 
 
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
-
-
-def queue_of(application: str, name: str) -> str:
-    """Return the queue of the runs of that name: a worker listens only to those that it serves."""
-    return f"{application}.{name}"
 
 
 def _outcome(run_id: str, found: WorkflowStatus) -> RunEnded:

@@ -14,9 +14,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from chatstack_dbos.database import Database
 from chatstack_dbos.execution import Stop
-from chatstack_dbos.runs import WORKFLOW
+from chatstack_dbos.names import WORKFLOW
 
 _log = logging.getLogger("chatstack_dbos")
+_KEPT_SECONDS = 86_400.0
+"""Time for which a heartbeat is kept at least: another application's workers may take longer for one than ours."""
 
 
 class Watched(Protocol):
@@ -171,14 +173,14 @@ class Watchdog:
         return run.status == "PENDING" and run.executor_id == self._executor
 
     def _is_my_turn(self) -> bool:
-        """Return True if this watchdog is the one that looks after the dead: a lease in the table."""
-        given = {"me": self._executor, "seconds": self._heartbeat * 3}
+        """Return True if this watchdog looks after the dead of its application: it holds the lease."""
+        given = {"application": self._application, "me": self._executor, "seconds": self._heartbeat * 3}
         return bool(
             self._database.run(
-                "INSERT INTO chatstack_watch (id, holder, until) VALUES (1, :me, {now} + :seconds)"
-                " ON CONFLICT (id) DO UPDATE SET holder = excluded.holder, until = excluded.until"
-                " WHERE chatstack_watch.holder = :me OR chatstack_watch.until < {now}"
-                " OR chatstack_watch.until > {now} + :seconds RETURNING id",  # the clock was set back
+                "INSERT INTO chatstack_leases (application, holder, until) VALUES (:application, :me, {now} + :seconds)"
+                " ON CONFLICT (application) DO UPDATE SET holder = excluded.holder, until = excluded.until"
+                " WHERE chatstack_leases.holder = :me OR chatstack_leases.until < {now}"
+                " OR chatstack_leases.until > {now} + :seconds RETURNING holder",  # the clock was set back
                 given,
             )
         )
@@ -209,7 +211,8 @@ class Watchdog:
             self._beat()  # waiting for a lock takes its time
             self._try(partial(self._give_back, run, why="is dead"))
         if not orphans:
-            self._database.run("DELETE FROM chatstack_executors WHERE beat_at < :now - 10 * :dead_after", about)
+            about = {"now": self._beat_at, "kept": max(_KEPT_SECONDS, 10 * self._dead_after)}
+            self._database.run("DELETE FROM chatstack_executors WHERE beat_at < :now - :kept", about)
 
     def _was_just_begun(self, run: WorkflowStatus) -> bool:
         """Return True if its executor has taken it from the queue, by the database's clock, since it could have died:

@@ -11,13 +11,15 @@ from typing import Self
 from uuid import uuid4
 
 from dbos import DBOS, DBOSConfig
+from dbos import error as dbos_error
 
 from chatstack import StoreError, WiringError
 from chatstack.client.closing import Closing
 from chatstack_dbos.execution import Execution, Served
 from chatstack_dbos.journal import DBOSJournal
+from chatstack_dbos.names import WORKFLOW, queue_of, version_of
 from chatstack_dbos.records import RunEnded, RunRequest
-from chatstack_dbos.runs import APPLICATION_VERSION, WORKFLOW, DurableRuns, queue_of
+from chatstack_dbos.runs import DurableRuns
 from chatstack_dbos.watchdog import Watchdog
 
 _running: RunWorker | None = None
@@ -141,7 +143,7 @@ class RunWorker(Closing):
             "system_database_url": database.address,
             "serializer": self.runs.serializer,
             "executor_id": self.executor,
-            "application_version": APPLICATION_VERSION,
+            "application_version": version_of(self.runs.application),
             # One that is stopped within a transaction must have lost its locks once it is taken for dead.
             "sys_db_idle_transaction_timeout_sec": self.dead_after_seconds,
             "log_level": "WARNING",
@@ -153,7 +155,10 @@ class RunWorker(Closing):
             raise WiringError("RunWorker: DBOS was made before in this process, with another configuration")
         queues = [queue_of(self.runs.application, name) for name in self.serves]
         DBOS.listen_queues(queues)
-        DBOS.launch()
+        try:
+            DBOS.launch()
+        except dbos_error.DBOSException as error:
+            raise StoreError(f"RunWorker: DBOS cannot be launched on this database: {error}") from error
 
     def _check(self) -> None:
         if not self.serves:

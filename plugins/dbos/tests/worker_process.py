@@ -180,7 +180,8 @@ def make_turn(log: Log, seconds: float, rounds: int = ITERATIONS) -> ChatClient:
 
 async def work(database: str, log: Log, settings: dict[str, Any]) -> None:
     """Work until a SIGTERM."""
-    runs, seconds = DurableRuns(database), settings.pop("seconds", 0.05)
+    runs = DurableRuns(database, application=settings.pop("application", "chatstack"))
+    seconds = settings.pop("seconds", 0.05)
     iterations = settings.pop("iterations", ITERATIONS)
     loop = make_loop(log, seconds, iterations=iterations, release=settings.pop("release", 1))
     writer, poison = Writer(log, seconds), make_loop(log, seconds)

@@ -22,7 +22,7 @@ from chatstack import IterativeContext, IterativeLoop, MemoryWorkspace, Message,
 from chatstack.stores.sqlite_journal import SQLiteJournal
 from chatstack.testing import ScriptedClient
 from chatstack_dbos import DurableLoop, DurableRuns, RunWorker
-from chatstack_dbos.runs import APPLICATION_VERSION, queue_of
+from chatstack_dbos.names import queue_of, version_of
 
 RUNS, TIMES, ITERATIONS = 40, 5, 5
 ANSWER = Message.assistant("I look it up.", ToolCall("1", "look_up", '{"word": "tram"}'))
@@ -88,7 +88,7 @@ async def as_bare_steps(runs: DurableRuns) -> None:
             "workflow_name": "bare_steps",
             "queue_name": queue_of(runs.application, "bare"),
             "workflow_id": name,
-            "app_version": APPLICATION_VERSION,
+            "app_version": version_of(runs.application),
         }
         handles.append(await client.enqueue_async(options))
     for handle in handles:
