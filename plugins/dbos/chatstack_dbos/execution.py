@@ -93,9 +93,9 @@ class Execution:
         if time.monotonic() - self.journal.written_at <= self._trusted_seconds:
             return
         with self.journal.cut_off():
-            is_ours = await self._is_ours(self.run_id)
+            is_ours = await self._is_ours(self.journal.key)
         if not is_ours:
-            raise dbos_error.DBOSWorkflowConflictIDError(self.run_id)
+            raise dbos_error.DBOSWorkflowConflictIDError(self.journal.key)
 
     async def send(self, client: ChatClient, request: ChatRequest) -> ChatStream:
         """Ask a model, if the run is still ours; its text is told while it comes, if that is wanted."""
@@ -110,8 +110,8 @@ class Execution:
         if why == "lost":
             told = f"given up: {takeovers} workers died while they ran it, or could not write down what they did"
             return RunEnded(reason="error", error=told)
-        about = self._database, self.run_id, self._executor
-        events = ProgressWriter(*about, served.feed, self.request.conversation_id)
+        about = self._database, self.journal.key, self._executor
+        events = ProgressWriter(*about, served.feed, self.request.conversation_id or self.run_id)
         self._text = TextWriter(*about) if served.streams_text else None
         self._task = asyncio.create_task(served.run(self), context=outside_workflow())
         if why is not None:
@@ -137,7 +137,7 @@ class Execution:
             await asyncio.wait({task})
             raise
         if self._is_lost or self.journal.is_cut_off:  # then the watchdog gives it back
-            raise dbos_error.DBOSWorkflowConflictIDError(self.run_id)
+            raise dbos_error.DBOSWorkflowConflictIDError(self.journal.key)
         try:
             ended = task.result()
         except asyncio.CancelledError:
@@ -180,7 +180,7 @@ class Execution:
     def _read_state(self) -> tuple[float, Stop | None, int]:
         rows = self._database.run(
             "SELECT {now}, stop, takeovers FROM (SELECT 1 AS one) AS always LEFT JOIN chatstack_runs ON run = :run",
-            {"run": self.run_id},
+            {"run": self.journal.key},
         )
         return float(rows[0][0]), rows[0][1], rows[0][2] or 0
 

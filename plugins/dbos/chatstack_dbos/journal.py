@@ -29,8 +29,10 @@ class DBOSJournal:
     raises what DBOS ends an execution with (``DBOSWorkflowConflictIDError``), and nothing is written.
     """
 
-    def __init__(self, client: DBOSClient) -> None:
+    def __init__(self, client: DBOSClient, key: str) -> None:
         self._client = client
+        self.key = key
+        """The id of the workflow."""
         self._workflow = contextvars.copy_context()
         self.written_at = time.monotonic()
         """When this execution owned the run for certain, the last time."""
@@ -42,7 +44,7 @@ class DBOSJournal:
     async def entries(self, run_id: str) -> Sequence[Entry]:
         """Return the entries of all steps that were written, and go on behind them. Raises ``StoreError``."""
         with self.cut_off():
-            steps = await self._client.list_workflow_steps_async(run_id)
+            steps = await self._client.list_workflow_steps_async(self.key)
         found = [_entry(run_id, number, step) for number, step in enumerate(steps)]
         for _ in found:
             # DBOS counts the steps of an execution. What the journal has is not asked for again, only counted.
@@ -65,7 +67,7 @@ class DBOSJournal:
         if not is_ours:
             # DBOS gives a step that is there to whoever asks; who owns the run, it checks only before it writes. What
             # was there was read by ``entries``: so this step is of the execution that has the run by now.
-            raise dbos_error.DBOSWorkflowConflictIDError(run_id)
+            raise dbos_error.DBOSWorkflowConflictIDError(self.key)
         self.written_at = started
         self.answers += isinstance(entry, ModelAnswered)
 

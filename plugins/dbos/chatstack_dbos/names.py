@@ -6,6 +6,7 @@ WORKFLOW = "chatstack_run"
 """The name of the workflow in DBOS."""
 DEFAULT_APPLICATION = "chatstack"
 _VERSION = "chatstack-runs-1"
+_MARK = "::"
 
 
 def version_of(application: str) -> str:
@@ -20,3 +21,17 @@ def version_of(application: str) -> str:
 def queue_of(application: str, name: str) -> str:
     """Return the queue of the runs of that name: a worker listens only to those that it serves."""
     return f"{application}.{name}"
+
+
+def key_of(application: str, run_id: str) -> str:
+    """Return the id of a run's workflow, which is also the run in our tables: no two applications have one in common.
+
+    In the default application it is the run's id, unless that could be the key of another application's run.
+    """
+    is_plain = application == DEFAULT_APPLICATION and _MARK not in run_id
+    return run_id if is_plain else f"{application}{_MARK}{run_id}"
+
+
+def run_of(application: str, key: str) -> str:
+    """Return the id of the run that has this key in its application."""
+    return key.removeprefix(f"{application}{_MARK}")

@@ -42,10 +42,10 @@ class Batches:
     It never fails a run. Nothing is written of a run that was forgotten, or that another executor has.
     """
 
-    def __init__(self, database: Database, table: str, run_id: str, executor: str, seconds: float) -> None:
+    def __init__(self, database: Database, table: str, key: str, executor: str, seconds: float) -> None:
         self._database = database
         self._table = table
-        self._about = {"run": run_id, "me": executor}
+        self._about = {"run": key, "me": executor}
         self._seconds = seconds
         self._waiting: list[msgspec.Struct] = []
         self._writing: asyncio.Task[None] | None = None
@@ -93,10 +93,10 @@ class ProgressWriter:
     """Follows one run in a feed, and writes its events."""
 
     def __init__(
-        self, database: Database, run_id: str, executor: str, feed: ProgressFeed | None, conversation_id: str | None
+        self, database: Database, key: str, executor: str, feed: ProgressFeed | None, conversation_id: str
     ) -> None:
-        self._batches = Batches(database, "chatstack_progress", run_id, executor, _EVENT_SECONDS)
-        self._events = None if feed is None else feed.events(conversation_id or run_id)
+        self._batches = Batches(database, "chatstack_progress", key, executor, _EVENT_SECONDS)
+        self._events = None if feed is None else feed.events(conversation_id)
         self._task = None if self._events is None else asyncio.create_task(self._follow())
 
     async def aclose(self, *, discard: bool = False) -> None:
@@ -118,8 +118,8 @@ class ProgressWriter:
 class TextWriter:
     """Writes the text of answers while they come."""
 
-    def __init__(self, database: Database, run_id: str, executor: str) -> None:
-        self._batches = Batches(database, "chatstack_text", run_id, executor, _TEXT_SECONDS)
+    def __init__(self, database: Database, key: str, executor: str) -> None:
+        self._batches = Batches(database, "chatstack_text", key, executor, _TEXT_SECONDS)
 
     def told(self, stream: ChatStream, answer: int) -> ChatStream:
         """Return the same stream, whose text is written as it is read."""
@@ -152,11 +152,11 @@ class RunEvents(Closing, Generic[T]):
     """
 
     def __init__(
-        self, database: Database, table: str, kind: type[T], run_id: str, has_ended: Callable[[], Awaitable[bool]]
+        self, database: Database, table: str, kind: type[T], key: str, has_ended: Callable[[], Awaitable[bool]]
     ) -> None:
         self._database = database
         self._table = table
-        self._run_id = run_id
+        self._key = key
         self._has_ended = has_ended
         self._last = 0
         self._waiting: deque[T] = deque()
@@ -187,7 +187,7 @@ class RunEvents(Closing, Generic[T]):
         rows = await asyncio.to_thread(
             self._database.run,
             f"SELECT id, event FROM {self._table} WHERE run = :run AND id > :last ORDER BY id LIMIT {_ROWS}",
-            {"run": self._run_id, "last": self._last},
+            {"run": self._key, "last": self._last},
         )
         for number, event in rows:
             self._last = number

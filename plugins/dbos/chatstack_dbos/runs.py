@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import msgspec
-from dbos import DBOS, DBOSClient, WorkflowStatus
+from dbos import DBOS, DBOSClient, EnqueueOptions, WorkflowStatus
 from dbos import error as dbos_error
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -17,7 +17,7 @@ from chatstack import ContextMemory, InputError, ProgressEvent, StoreError, Wiri
 from chatstack.client.closing import Closing
 from chatstack.loop.journal import histories
 from chatstack_dbos.database import Database
-from chatstack_dbos.names import DEFAULT_APPLICATION, WORKFLOW, queue_of, version_of
+from chatstack_dbos.names import DEFAULT_APPLICATION, WORKFLOW, key_of, queue_of, version_of
 from chatstack_dbos.progress import RunEvents, RunText
 from chatstack_dbos.records import RecordSerializer, RunEnded, RunRequest, Step
 
@@ -30,8 +30,8 @@ class DurableRuns(Closing):
     """Runs in a database, for their callers: any process that can reach it, with a ``RunWorker`` or without.
 
     ``database`` is ``sqlite:///runs.db``, for the processes of one machine, or ``postgresql://user@host/name``, for
-    those of many. ``application`` keeps apart what shares a database: workers serve the runs of their own. The tables
-    are made when they are first needed. Prompts, answers and results are in it in full.
+    those of many. ``application`` keeps apart what shares a database: its runs, their ids, and the workers that serve
+    them. The tables are made when they are first needed. Prompts, answers and results are in it in full.
 
     Raises ``WiringError`` for an address that is none, ``StoreError`` for a database that fails.
     """
@@ -57,11 +57,14 @@ class DurableRuns(Closing):
         conversation_id: str | None = None,
         timeout_seconds: float | None = None,
     ) -> None:
-        """Start a run of what workers serve as ``name``; a run that was started before is not started again.
+        """Start a run of what workers serve as ``name``; a run that was started so before is not started again.
 
         ``given`` is what can be written as JSON: for a turn, a text, or messages. ``conversation_id`` is that of a
         turn, which else has its ``run_id``, as a loop has. ``timeout_seconds`` counts from now, waiting included; then
         the run ends with the reason ``deadline``.
+
+        Raises ``InputError`` for the id of a run that was started as another one: of another name, or with something
+        else given. Its own deadline stays as it is.
         """
         for what, text in (("name", name), ("run_id", run_id)):
             if not isinstance(text, str) or not text.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -69,25 +72,27 @@ class DurableRuns(Closing):
         if timeout_seconds is not None and not timeout_seconds > 0:
             raise InputError(f"DurableRuns: timeout_seconds={timeout_seconds!r} must be greater than 0")
         try:
-            plain = msgspec.to_builtins(given)
-        except (TypeError, ValueError, RecursionError) as error:
+            plain = msgspec.json.decode(msgspec.json.encode(given))
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise InputError(
                 f"DurableRuns: what is given to run {run_id!r} cannot be written as JSON: {error}"
             ) from error
         client = await self.client()
         deadline = None if timeout_seconds is None else await self._now() + timeout_seconds
         request = RunRequest(name, plain, conversation_id, deadline)
-        await self._asked(
-            client.enqueue_async(
-                {
-                    "workflow_name": WORKFLOW,
-                    "queue_name": queue_of(self.application, name),
-                    "workflow_id": run_id,
-                    "app_version": version_of(self.application),
-                },
-                request,
-            )
-        )
+        options: EnqueueOptions = {
+            "workflow_name": WORKFLOW,
+            "queue_name": queue_of(self.application, name),
+            "workflow_id": self._key(run_id),
+            "workflow_id_reuse_policy": "reject",
+            "app_version": version_of(self.application),
+        }
+        try:
+            await self._asked(client.enqueue_async(options, request))
+        except StoreError as error:
+            if not isinstance(error.__cause__, dbos_error.DBOSWorkflowIDInUseError):
+                raise
+            await self._check_same(run_id, request)
 
     async def result(self, run_id: str, *, timeout_seconds: float | None = None) -> RunEnded:
         """Wait until the run has ended, and return its outcome. Raises ``TimeoutError`` after that time."""
@@ -114,16 +119,18 @@ class DurableRuns(Closing):
         await self._run(
             "INSERT INTO chatstack_runs (run, stop) VALUES (:run, 'cancelled')"
             " ON CONFLICT (run) DO UPDATE SET stop = coalesce(chatstack_runs.stop, 'cancelled')",
-            {"run": run_id},
+            {"run": self._key(run_id)},
         )
 
     def events(self, run_id: str) -> RunEvents[ProgressEvent]:
         """Return the progress of the run, from its first event on, live from whichever process runs it."""
-        return RunEvents(self.database, "chatstack_progress", ProgressEvent, run_id, lambda: self.has_ended(run_id))
+        key = self._key(run_id)
+        return RunEvents(self.database, "chatstack_progress", ProgressEvent, key, lambda: self.has_ended(run_id))
 
     def text(self, run_id: str) -> RunEvents[RunText]:
         """Return the text of the run's answers, as events are, if it is served with ``streams_text``; else none."""
-        return RunEvents(self.database, "chatstack_text", RunText, run_id, lambda: self.has_ended(run_id))
+        key = self._key(run_id)
+        return RunEvents(self.database, "chatstack_text", RunText, key, lambda: self.has_ended(run_id))
 
     async def forget(self, run_id: str, *, memory: ContextMemory | None = None) -> None:
         """Delete all that is kept of the run. With the ``memory`` of its stack, also what was decided about its
@@ -133,14 +140,15 @@ class DurableRuns(Closing):
         time that grows with the file. PostgreSQL's files and its log keep it until they are vacuumed and removed.
         Raises ``StoreError`` if others hold on to it for half a minute.
         """
+        key = self._key(run_id)
         client = await self.client()
         if memory is not None:
-            steps = await self._asked(client.list_workflow_steps_async(run_id))
+            steps = await self._asked(client.list_workflow_steps_async(key))
             for messages in histories([each["output"].entry for each in steps if isinstance(each["output"], Step)]):
                 await memory.forget_stored(messages)
-        await self._patiently(lambda: self._asked(client.delete_workflow_async(run_id)))
+        await self._patiently(lambda: self._asked(client.delete_workflow_async(key)))
         for table in ("chatstack_progress", "chatstack_text", "chatstack_takeovers", "chatstack_runs"):
-            await self._run(f"DELETE FROM {table} WHERE run = :run", {"run": run_id})
+            await self._run(f"DELETE FROM {table} WHERE run = :run", {"run": key})
         if self.database.is_sqlite:
             await self._patiently(self._rewrite)
 
@@ -172,12 +180,38 @@ class DurableRuns(Closing):
         except (SQLAlchemyError, dbos_error.DBOSException) as error:
             raise StoreError(f"the database of runs cannot be opened ({type(error).__name__})") from error
 
-    async def _status(self, run_id: str, *, load_output: bool = True) -> WorkflowStatus | None:
-        client = await self.client()
+    def _key(self, run_id: str) -> str:
+        return key_of(self.application, run_id)
+
+    async def _status(
+        self, run_id: str, *, load_input: bool = False, load_output: bool = True
+    ) -> WorkflowStatus | None:
+        client, key = await self.client(), self._key(run_id)
         found = await self._asked(
-            client.list_workflows_async(workflow_ids=[run_id], load_input=False, load_output=load_output)
+            client.list_workflows_async(workflow_ids=[key], load_input=load_input, load_output=load_output)
         )
         return found[0] if found else None
+
+    async def _check_same(self, run_id: str, asked: RunRequest) -> None:
+        """Raise ``InputError`` if the run of that id, which is there, was started as another one."""
+        found = await self._status(run_id, load_input=True, load_output=False)
+        if found is None:  # forgotten since
+            return
+        if found.name != WORKFLOW:
+            raise InputError(f"DurableRuns: run_id={run_id!r} is the id of another workflow of DBOS, {found.name!r}")
+        known: object = found.input["args"][0] if isinstance(found.input, dict) else None
+        if not isinstance(known, RunRequest):  # written by a later version
+            return
+        if known.name != asked.name:
+            raise InputError(
+                f"DurableRuns: run {run_id!r} is one of {known.name!r}, not of {asked.name!r}: give each run an id of "
+                "its own"
+            )
+        if (known.given, known.conversation_id) != (asked.given, asked.conversation_id):
+            what = "given" if known.given != asked.given else "conversation_id"
+            raise InputError(
+                f"DurableRuns: run {run_id!r} was started with another {what}: give each run an id of its own"
+            )
 
     async def _now(self) -> float:
         return float((await self._run("SELECT {now}"))[0][0])

@@ -100,19 +100,19 @@ class Watchdog:
             self._give_back(run)
         self._database.run("DELETE FROM chatstack_executors WHERE executor = :me", {"me": self._executor})
 
-    def watch(self, run_id: str, execution: Watched) -> None:
-        """Look after an execution. An older one of the same run is abandoned."""
+    def watch(self, key: str, execution: Watched) -> None:
+        """Look after an execution of the run with that key. An older one of the same run is abandoned."""
         with self._lock:
-            before = self._runs.get(run_id)
-            self._runs[run_id] = execution
+            before = self._runs.get(key)
+            self._runs[key] = execution
         if before is not None:
             before.abandon()
 
-    def leave(self, run_id: str, execution: Watched) -> None:
+    def leave(self, key: str, execution: Watched) -> None:
         """Stop looking after it."""
         with self._lock:
-            if self._runs.get(run_id) is execution:
-                del self._runs[run_id]
+            if self._runs.get(key) is execution:
+                del self._runs[key]
 
     def _watch(self) -> None:
         while not self._is_closing.wait(self._heartbeat):
@@ -148,16 +148,16 @@ class Watchdog:
             self._healthy_since = None
 
     def _tell_stops(self, runs: dict[str, Watched]) -> None:
-        for run_id, why in self._database.run(
+        for key, why in self._database.run(
             "SELECT run, stop FROM chatstack_runs WHERE stop IS NOT NULL AND run IN :runs_in", {"runs_in": list(runs)}
         ):
-            runs[run_id].stop(why)
+            runs[key].stop(why)
 
     def _abandon_lost(self, runs: dict[str, Watched]) -> None:
         found = self._client.list_workflows(workflow_ids=list(runs), load_input=False, load_output=False)
         ours = {each.workflow_id for each in found if self._has(each)}
-        for run_id, execution in runs.items():
-            if run_id not in ours:
+        for key, execution in runs.items():
+            if key not in ours:
                 execution.abandon()
 
     def _give_back_strays(self, now: float, runs: Mapping[str, Watched]) -> None:

@@ -17,7 +17,7 @@ from chatstack import StoreError, WiringError
 from chatstack.client.closing import Closing
 from chatstack_dbos.execution import Execution, Served
 from chatstack_dbos.journal import DBOSJournal
-from chatstack_dbos.names import WORKFLOW, queue_of, version_of
+from chatstack_dbos.names import WORKFLOW, queue_of, run_of, version_of
 from chatstack_dbos.records import RunEnded, RunRequest
 from chatstack_dbos.runs import DurableRuns
 from chatstack_dbos.watchdog import Watchdog
@@ -114,25 +114,26 @@ class RunWorker(Closing):
             await asyncio.to_thread(watchdog.sign_off)
         _running = None
 
-    async def execute(self, run_id: str, request: RunRequest) -> RunEnded:
-        """Carry out a run, or go on with it. Called inside its workflow."""
+    async def execute(self, key: str, request: RunRequest) -> RunEnded:
+        """Carry out a run, or go on with it. Called inside its workflow, whose id is the ``key``."""
+        run_id = run_of(self.runs.application, key)
         served, watchdog = self.serves.get(request.name), self._watchdog
         if watchdog is None:  # it is closing: the run stays as it is, and is given back
             raise asyncio.CancelledError
         if served is None:
             raise StoreError(f"run {run_id!r}: this worker serves no {request.name!r}")
-        journal = DBOSJournal(await self.runs.client())
+        journal = DBOSJournal(await self.runs.client(), key)
         trusted = self.dead_after_seconds / 2
         execution = Execution(run_id, request, journal, self.runs.database, self.executor, self._is_ours, trusted)
-        watchdog.watch(run_id, execution)
+        watchdog.watch(key, execution)
         try:
             return await execution.run(served)
         finally:
-            watchdog.leave(run_id, execution)
+            watchdog.leave(key, execution)
 
-    async def _is_ours(self, run_id: str) -> bool:
+    async def _is_ours(self, key: str) -> bool:
         client = await self.runs.client()
-        found = await client.list_workflows_async(workflow_ids=[run_id], load_input=False, load_output=False)
+        found = await client.list_workflows_async(workflow_ids=[key], load_input=False, load_output=False)
         return bool(found) and (found[0].status, found[0].executor_id) == ("PENDING", self.executor)
 
     def _launch(self) -> None:
@@ -185,10 +186,10 @@ _tasks: set[asyncio.Task[object]] = set()
 @DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)
 async def _run(request: RunRequest) -> RunEnded:
     """Carry out a run in the worker of this process."""
-    worker, run_id, task = _running, DBOS.workflow_id, asyncio.current_task()
-    if worker is None or run_id is None or task is None:
+    worker, key, task = _running, DBOS.workflow_id, asyncio.current_task()
+    if worker is None or key is None or task is None:
         raise StoreError("no worker runs in this process")
     # The task outlives this function where the run is another's: DBOS then waits in it for the outcome.
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
-    return await worker.execute(run_id, request)
+    return await worker.execute(key, request)

@@ -20,6 +20,7 @@ from worker_process import Log, main
 from chatstack.loop.iteration import INTERRUPTED
 from chatstack.loop.journal import ModelAnswered, ToolEnded
 from chatstack_dbos import DurableRuns, RunEnded
+from chatstack_dbos.names import key_of
 from chatstack_dbos.records import Step
 
 
@@ -156,9 +157,10 @@ async def check(runs: DurableRuns, log: Log, run_ids: list[str], iterations: int
             "max_iterations",
             list(range(iterations)),
         ), (run_id, outcome)
-        found = await client.list_workflows_async(workflow_ids=[run_id])
+        key = key_of(runs.application, run_id)
+        found = await client.list_workflows_async(workflow_ids=[key])
         assert found[0].status == "SUCCESS"
-        steps = await client.list_workflow_steps_async(run_id)
+        steps = await client.list_workflow_steps_async(key)
         entries = [step["output"].entry for step in steps if isinstance(step["output"], Step)]
         assert len(entries) == len(steps)
         written = [entry.messages[-1].text for entry in entries if isinstance(entry, ModelAnswered)]

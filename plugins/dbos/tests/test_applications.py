@@ -11,9 +11,18 @@ import pytest
 from processes import check, wait_for, workers_on
 from worker_process import QUICK
 
-from chatstack import ChatStack, FunctionInvoker, StoreError
+from chatstack import (
+    ChatStack,
+    FunctionInvoker,
+    InputError,
+    IterativeContext,
+    IterativeLoop,
+    MemoryWorkspace,
+    Message,
+    StoreError,
+)
 from chatstack.testing import ScriptedClient
-from chatstack_dbos import DurableRuns, DurableTurn, RunWorker
+from chatstack_dbos import DurableLoop, DurableRuns, DurableTurn, RunWorker
 from chatstack_dbos.execution import Served
 
 
@@ -60,5 +69,82 @@ def test_a_version_that_another_application_has_in_the_database_is_a_store_error
             with pytest.raises(StoreError, match=r"RunWorker: .*'theirs'"):
                 async with RunWorker(runs, {"support": answering("never")}):
                     pass
+
+    asyncio.run(story())
+
+
+def test_runs_of_two_applications_have_nothing_but_their_ids_in_common(database: str) -> None:
+    async def story() -> None:
+        async with DurableRuns(database, application="tenant-a") as ours, DurableRuns(database) as others:
+            await others.start("support", "c-1", "Theirs?")
+            await others.cancel("c-1")
+            assert not await ours.has_ended("c-1")
+            await ours.start("support", "c-1", "Ours?", conversation_id="c-42")
+
+            async def answered() -> None:
+                assert (await ours.result("c-1", timeout_seconds=60)).text == "our answer"
+
+            async def cancelled() -> None:
+                assert (await others.result("c-1", timeout_seconds=60)).reason == "cancelled"
+
+            turn = DurableTurn(answering("our answer").client, streams_text=True)
+            await in_application(ours, {"support": turn}, answered)
+            with pytest.raises(TimeoutError):
+                await others.result("c-1", timeout_seconds=0.3)
+            await in_application(others, {"support": answering("never")}, cancelled)
+            assert [each async for each in others.text("c-1")] == []
+            await others.forget("c-1")
+            assert (await ours.result("c-1")).text == "our answer"
+            assert "".join([each.text async for each in ours.text("c-1")]) == "our answer"
+            await ours.forget("c-1")
+            assert not await ours.has_ended("c-1")
+
+    asyncio.run(story())
+
+
+def test_a_run_knows_its_own_id_in_every_application(tmp_path: Path) -> None:
+    seen = list[str]()
+
+    def context(run_id: str, given: object) -> IterativeContext:
+        seen.append(run_id)
+        return IterativeContext(workspace=MemoryWorkspace(), run_id=run_id)
+
+    loop = DurableLoop(IterativeLoop(ScriptedClient(["done"]), "You work.", lambda context: "work"), context)
+
+    async def story() -> None:
+        database, ids = f"sqlite:///{tmp_path}/runs.db", ("c-1", "tenant-a::c-1", "chatstack::c-1")
+        async with DurableRuns(database, application="tenant-a") as ours, DurableRuns(database) as others:
+            for runs in (ours, others):
+                for each in ids:
+                    await runs.start("work", each)
+
+                async def ended(runs: DurableRuns = runs) -> None:
+                    for each in ids:
+                        assert (await runs.result(each, timeout_seconds=60)).text == "done"
+
+                await in_application(runs, {"work": loop}, ended)
+
+        assert sorted(seen) == sorted(ids * 2)
+
+    asyncio.run(story())
+
+
+def test_only_the_same_start_may_be_asked_again(database: str) -> None:
+    async def story() -> None:
+        async with DurableRuns(database) as runs:
+            for seconds in (None, 60):
+                given = [Message.user("Where?")]
+                await runs.start("support", "c-1", given, conversation_id="c-42", timeout_seconds=seconds)
+            with pytest.raises(InputError, match="run 'c-1' is one of 'support', not of 'other'"):
+                await runs.start("other", "c-1", [Message.user("Where?")], conversation_id="c-42")
+            with pytest.raises(InputError, match="run 'c-1' was started with another given"):
+                await runs.start("support", "c-1", "When?", conversation_id="c-42")
+            with pytest.raises(InputError, match="run 'c-1' was started with another conversation_id"):
+                await runs.start("support", "c-1", [Message.user("Where?")])
+
+            client = await runs.client()
+            await client.enqueue_async({"workflow_name": "backup", "queue_name": "theirs", "workflow_id": "nightly"})
+            with pytest.raises(InputError, match="run_id='nightly' is the id of another workflow of DBOS, 'backup'"):
+                await runs.start("support", "nightly")
 
     asyncio.run(story())
