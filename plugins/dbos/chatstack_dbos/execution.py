@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from dbos import error as dbos_error
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ GRACE_SECONDS = 10.0
 """Time that a tool has to finish after a run was stopped; then it is cancelled."""
 
 
+@runtime_checkable
 class Served(Protocol):
     """What a worker serves under a name: it carries out one run, on the journal of its execution."""
 

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import msgspec
 from dbos import DBOS, DBOSClient, EnqueueOptions, WorkflowStatus
@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from chatstack import ContextMemory, InputError, ProgressEvent, StoreError, WiringError
 from chatstack.client.closing import Closing
 from chatstack.loop.journal import histories
+from chatstack.values.surrogates import lone_surrogate_in
 from chatstack_dbos.database import Database
 from chatstack_dbos.names import DEFAULT_APPLICATION, WORKFLOW, key_of, queue_of, version_of
 from chatstack_dbos.progress import RunEvents, RunText
@@ -66,11 +67,12 @@ class DurableRuns(Closing):
         Raises ``InputError`` for the id of a run that was started as another one: of another name, or with something
         else given. Its own deadline stays as it is.
         """
-        for what, text in (("name", name), ("run_id", run_id)):
-            if not isinstance(text, str) or not text.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InputError(f"DurableRuns: {what}={text!r} must be text")
-        if timeout_seconds is not None and not timeout_seconds > 0:
-            raise InputError(f"DurableRuns: timeout_seconds={timeout_seconds!r} must be greater than 0")
+        key = self._key(run_id)
+        _check_text("name", name)
+        if conversation_id is not None:
+            _check_text("conversation_id", conversation_id)
+        if timeout_seconds is not None and not is_positive(timeout_seconds):
+            raise InputError(f"DurableRuns: timeout_seconds={timeout_seconds!r} must be a number greater than 0")
         try:
             plain = msgspec.json.decode(msgspec.json.encode(given))
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -83,7 +85,7 @@ class DurableRuns(Closing):
         options: EnqueueOptions = {
             "workflow_name": WORKFLOW,
             "queue_name": queue_of(self.application, name),
-            "workflow_id": self._key(run_id),
+            "workflow_id": key,
             "workflow_id_reuse_policy": "reject",
             "app_version": version_of(self.application),
         }
@@ -115,11 +117,12 @@ class DurableRuns(Closing):
 
         A run that no worker has begun ends when one does. Cancelling one that has ended does nothing.
         """
+        key = self._key(run_id)
         await self.client()
         await self._run(
             "INSERT INTO chatstack_runs (run, stop) VALUES (:run, 'cancelled')"
             " ON CONFLICT (run) DO UPDATE SET stop = coalesce(chatstack_runs.stop, 'cancelled')",
-            {"run": self._key(run_id)},
+            {"run": key},
         )
 
     def events(self, run_id: str) -> RunEvents[ProgressEvent]:
@@ -181,12 +184,14 @@ class DurableRuns(Closing):
             raise StoreError(f"the database of runs cannot be opened ({type(error).__name__})") from error
 
     def _key(self, run_id: str) -> str:
+        _check_text("run_id", run_id)
         return key_of(self.application, run_id)
 
     async def _status(
         self, run_id: str, *, load_input: bool = False, load_output: bool = True
     ) -> WorkflowStatus | None:
-        client, key = await self.client(), self._key(run_id)
+        key = self._key(run_id)
+        client = await self.client()
         found = await self._asked(
             client.list_workflows_async(workflow_ids=[key], load_input=load_input, load_output=load_output)
         )
@@ -254,6 +259,21 @@ class DurableRuns(Closing):
 
 
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+def is_text(given: object) -> TypeGuard[str]:
+    """Return True for text that is not blank, and that a database keeps: none does a NUL, or half a character."""
+    return isinstance(given, str) and bool(given.strip()) and "\0" not in given and lone_surrogate_in(given) is None
+
+
+def is_positive(given: object) -> bool:
+    """Return True for a number greater than 0."""
+    return isinstance(given, int | float) and not isinstance(given, bool) and given > 0
+
+
+def _check_text(what: str, given: object) -> None:
+    if not is_text(given):
+        raise InputError(f"DurableRuns: {what}={given!r} must be text, not blank, without NUL and lone surrogates")
 
 
 def _outcome(run_id: str, found: WorkflowStatus) -> RunEnded:

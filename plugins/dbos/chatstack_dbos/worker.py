@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Self
+from typing import Self, cast
 from uuid import uuid4
 
 from dbos import DBOS, DBOSConfig
@@ -15,11 +15,12 @@ from dbos import error as dbos_error
 
 from chatstack import StoreError, WiringError
 from chatstack.client.closing import Closing
+from chatstack.client.wiring import wrong
 from chatstack_dbos.execution import Execution, Served
 from chatstack_dbos.journal import DBOSJournal
 from chatstack_dbos.names import WORKFLOW, queue_of, run_of, version_of
 from chatstack_dbos.records import RunEnded, RunRequest
-from chatstack_dbos.runs import DurableRuns
+from chatstack_dbos.runs import DurableRuns, is_positive, is_text
 from chatstack_dbos.watchdog import Watchdog
 
 _running: RunWorker | None = None
@@ -53,6 +54,7 @@ class RunWorker(Closing):
         poll_seconds: float = 1.0,
         max_takeovers: int = 10,
     ) -> None:
+        _check_served(serves)
         self.runs = runs
         self.serves = dict(serves)
         self.max_runs = max_runs
@@ -162,22 +164,40 @@ class RunWorker(Closing):
             raise StoreError(f"RunWorker: DBOS cannot be launched on this database: {error}") from error
 
     def _check(self) -> None:
-        if not self.serves:
-            raise WiringError("RunWorker: serves must name one loop at least", parameter="serves")
-        for name, number in (
-            ("max_runs", self.max_runs),
-            ("heartbeat_seconds", self.heartbeat_seconds),
-            ("dead_after_seconds", self.dead_after_seconds),
-            ("poll_seconds", self.poll_seconds),
-            ("max_takeovers", self.max_takeovers),
+        if not isinstance(self.runs, DurableRuns):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise wrong("RunWorker", "runs", self.runs, "DurableRuns(database)")
+        for name, number, kind in (
+            ("max_runs", self.max_runs, int),
+            ("heartbeat_seconds", self.heartbeat_seconds, float),
+            ("dead_after_seconds", self.dead_after_seconds, float),
+            ("poll_seconds", self.poll_seconds, float),
+            ("max_takeovers", self.max_takeovers, int),
         ):
-            if isinstance(number, bool) or not isinstance(number, int | float) or not number > 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise WiringError(f"RunWorker: {name}={number!r} must be greater than 0", parameter=name)
+            if not is_positive(number) or (kind is int and type(number) is not int):
+                raise wrong("RunWorker", name, number, f"a {'whole ' * (kind is int)}number greater than 0")
         if self.dead_after_seconds < 3 * self.heartbeat_seconds:
             raise WiringError(
                 f"RunWorker: dead_after_seconds={self.dead_after_seconds:g} must be three heartbeat_seconds or more",
                 parameter="dead_after_seconds",
             )
+
+
+def _check_served(serves: object) -> None:
+    """Raise ``WiringError`` for what no run could be started as, or carried out by."""
+    kind = type(serves).__name__
+    if not isinstance(serves, Mapping) or not serves:
+        raise _wrong(f"serves, a {kind}, must be a dict with one name at least: {{'support': DurableTurn(client)}}")
+    for name, served in cast("Mapping[object, object]", serves).items():
+        if not is_text(name):
+            raise _wrong(f"serves has the key {name!r}: each must be text, not blank, as runs are started by it")
+        if isinstance(served, type) or not isinstance(served, Served):
+            kind = served.__name__ if isinstance(served, type) else type(served).__name__
+            remedy = "write DurableTurn(client), or DurableLoop(loop, context)"
+            raise _wrong(f"serves[{name!r}] is of type {kind}, which is nothing to serve: {remedy}")
+
+
+def _wrong(told: str) -> WiringError:
+    return WiringError(f"RunWorker: {told}", layer="RunWorker", parameter="serves")
 
 
 _tasks: set[asyncio.Task[object]] = set()
