@@ -16,6 +16,8 @@ from chatstack import (
     ToolCall,
     ToolResult,
     Usage,
+    from_openai_chat,
+    from_openai_responses,
     to_openai_responses,
 )
 from chatstack.providers.openai.chat_wire import (
@@ -256,6 +258,10 @@ def test_a_file_goes_along_as_a_data_url_with_a_name(file: File, fields: dict[st
     assert message["content"] == [{"type": "file", "file": fields}]
     (item,) = to_openai_responses([Message.user(file)])
     assert item["content"] == [{"type": "input_file", **fields}]
+    for read, written in ((from_openai_chat, message), (from_openai_responses, item)):
+        (part,) = read([written])[0].parts
+        assert isinstance(part, File)
+        assert part.name == file.name, "a name that was made is none"
 
 
 @pytest.mark.parametrize("part", [File(url="https://example.org/a.pdf"), Image(file_id="file_1")])

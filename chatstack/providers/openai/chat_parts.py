@@ -27,6 +27,8 @@ PROVIDER = "openai"
 WIRE = "openai-chat"
 """The name of this wire in every ``extra_json``."""
 
+_UNTOLD = "application/pdf"
+"""The media type of data without one."""
 _OFFICE = "application/vnd.openxmlformats-officedocument"
 _EXTENSIONS: Mapping[str, str] = {
     "text/plain": "txt",
@@ -84,8 +86,14 @@ def inline_file(part: File) -> WireObject:
     media_type, data = split_data_url(part.url) or (part.media_type, part.data)
     if part.text:
         media_type, data = media_type or "text/plain", base64.b64encode(part.text.encode()).decode()
-    media_type = media_type or "application/pdf"
+    media_type = media_type or _UNTOLD
     return {"file_data": data_url(media_type, data), "filename": part.name or _name_of(media_type)}
+
+
+def inline_name(name: str, media_type: str) -> str:
+    """Return the name of a file that came with its data; "" for the one that it would have gone out under without any,
+    so that a file without a name comes back as it was."""
+    return "" if name == _name_of(media_type or _UNTOLD) else name
 
 
 def _name_of(media_type: str) -> str:
@@ -155,6 +163,6 @@ def _file_from_wire(file: object) -> File | None:
     if isinstance(file_id, str) and file_id and data is None:
         return File(file_id=file_id, name=called)
     if isinstance(data, str) and data and file_id is None:
-        split = split_data_url(data)
-        return File(data=split[1], media_type=split[0], name=called) if split else File(data=data, name=called)
+        media_type, data = split_data_url(data) or ("", data)
+        return File(data=data, media_type=media_type, name=inline_name(called, media_type))
     return None

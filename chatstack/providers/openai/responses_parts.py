@@ -14,7 +14,7 @@ from chatstack.providers.extras import (
     extra_json_of,
     with_extra,
 )
-from chatstack.providers.openai.chat_parts import PROVIDER, ContentPart, inline_file
+from chatstack.providers.openai.chat_parts import PROVIDER, ContentPart, inline_file, inline_name
 from chatstack.values.data_urls import data_url, split_data_url
 from chatstack.values.parts import File, Image, ProviderItem, Text
 
@@ -109,6 +109,7 @@ def _file_from_wire(fields: Mapping[str, object]) -> File | None:
     split = split_data_url(data)
     media_type, data = split or ("", data)
     name = _string(fields, "filename")
+    name = inline_name(name, media_type) if data else name
     file = File(url=url, data=data, media_type=media_type, file_id=file_id, name=name)
     extra = extra_json_of(fields, _part_to_wire(file), WIRE)
     return File(url=url, data=data, media_type=media_type, file_id=file_id, name=name, extra_json=extra)
