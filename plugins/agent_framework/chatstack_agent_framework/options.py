@@ -9,7 +9,7 @@ from typing import Any, cast
 from agent_framework import FunctionTool, normalize_tools
 from pydantic import BaseModel
 
-from chatstack import ChatOptions, OutputSchema, ProviderItem, ToolDeclaration
+from chatstack import ChatOptions, InputError, OutputSchema, ProviderItem, ToolDeclaration
 from chatstack.providers.openai.chat_options import options_to_wire
 from chatstack.values.requests import DeclaredTool
 
@@ -40,7 +40,12 @@ def from_their_options(options: Mapping[str, Any] | None) -> ChatOptions:
 
 
 def to_their_options(options: ChatOptions) -> dict[str, Any]:
-    """Return the options as theirs. Tools are declared, not handed over: the stack's tool loop carries them out."""
+    """Return the options as theirs. Tools are declared, not handed over: the stack's tool loop carries them out.
+
+    Raises ``InputError`` for an effort of reasoning, which each of their clients has under another name.
+    """
+    if options.reasoning_effort is not None:
+        raise InputError("AgentFrameworkClient: reasoning_effort: put it into extra={...}, as the client calls it")
     chosen = {name: getattr(options, name) for name in _SAME}
     found: dict[str, Any] = {name: value for name, value in chosen.items() if value not in (None, "")}
     if options.stop:

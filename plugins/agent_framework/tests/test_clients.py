@@ -297,6 +297,8 @@ def test_options_come_back_as_they_were() -> None:
         "store": True,
     }
     assert to_their_options(from_their_options(given)) == given
+    with pytest.raises(InputError, match="reasoning_effort"):
+        to_their_options(ChatOptions(reasoning_effort="high"))
 
 
 def test_what_is_no_client_is_refused() -> None:

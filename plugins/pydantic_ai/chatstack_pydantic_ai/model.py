@@ -48,7 +48,7 @@ class ChatStackModel(Model):
         if self._stack.has_tool_loop:
             told = "the stack runs tools of its own, whose results have no place in a response; give them to the agent"
             raise WiringError(f"ChatStackModel: {told}", parameter="client")
-        native = ModelProfile(supports_json_schema_output=True)
+        native = ModelProfile(supports_json_schema_output=True, supports_thinking=True)
         super().__init__(settings=settings, profile=native if profile is None else profile)
         self.client = client
         self._info = self._stack.info

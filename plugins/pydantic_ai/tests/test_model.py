@@ -25,8 +25,12 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.profiles import ModelProfile
+from pydantic_ai.settings import ModelSettings, ToolOrOutput
+from pydantic_ai.tools import ToolDefinition
 
 from chatstack import (
+    ChatOptions,
     ChatStack,
     File,
     FunctionInvoker,
@@ -39,6 +43,7 @@ from chatstack import (
     Reasoning,
     Text,
     ToolCall,
+    ToolDeclaration,
     ToolResultClearer,
     WiringError,
     tool,
@@ -221,6 +226,64 @@ def test_pictures_and_settings_reach_the_provider() -> None:
     options = provider.requests[-1].options
     assert (options.temperature, options.max_tokens, options.stop) == (0.5, 7, ("x",))
     assert provider.requests[-1].messages[0].parts == (Text("what?"), Image(data="cG5n", media_type="image/png"))
+
+
+@pytest.mark.filterwarnings("default")
+def test_settings_without_an_option_of_ours_are_sent_by_their_names_or_warned_of() -> None:
+    model, provider = over(["fine"])
+    settings: Any = {
+        "thinking": "high",
+        "frequency_penalty": 0.5,
+        "top_k": 3,
+        "service_tier": "flex",
+        "extra_headers": {"x-tenant": "t"},
+        "timeout": 5.0,
+        "extra_body": {"store": False},
+    }
+    with pytest.warns(UserWarning, match="ChatStackModel: extra_headers, timeout: no place"):
+        Agent(model, model_settings=settings).run_sync("hi")
+    options = provider.requests[-1].options
+    assert options.reasoning_effort == "high"
+    assert options.extra == {"frequency_penalty": 0.5, "top_k": 3, "service_tier": "flex", "store": False}
+
+
+@pytest.mark.parametrize(
+    ("given", "choice", "names"),
+    [
+        (["look"], "look", ["look", "find", "final_result"]),
+        (["look", "final_result"], "required", ["look", "final_result"]),
+        (ToolOrOutput(function_tools=["find"]), "required", ["find", "final_result"]),
+        ("none", "required", ["final_result"]),
+        ("required", "required", ["look", "find"]),
+        (None, "required", ["look", "find", "final_result"]),
+    ],
+)
+def test_a_choice_of_tools_reaches_the_provider(given: Any, choice: str, names: list[str]) -> None:
+    model, provider = over(["fine"])
+    functions, output = [ToolDefinition(name=name) for name in ("look", "find")], ToolDefinition(name="final_result")
+    parameters = ModelRequestParameters(
+        function_tools=functions, output_tools=[output], output_mode="tool", allow_text_output=False
+    )
+    settings = ModelSettings(tool_choice=given) if given is not None else None
+    asyncio.run(model.request([ModelRequest([UserPromptPart("hi")])], settings, parameters))
+    options = provider.requests[-1].options
+    assert options.tool_choice == choice
+    assert [tool.name for tool in options.tools if isinstance(tool, ToolDeclaration)] == names
+
+
+def test_options_of_a_request_go_to_their_model_or_are_refused() -> None:
+    asked: list[AgentInfo] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked.append(info)
+        return ModelResponse([TextPart("fine")])
+
+    client = PydanticAIClient(FunctionModel(answer, profile=ModelProfile(supports_thinking=True)))
+    asyncio.run(client.get_response("hi", options=ChatOptions(reasoning_effort="high", seed=3)))
+    assert asked[0].model_request_parameters.thinking == "high"
+    assert (asked[0].model_settings or {}).get("seed") == 3
+    with pytest.raises(InputError, match="other"):
+        asyncio.run(client.get_response("hi", options=ChatOptions(model="other")))
 
 
 PNG = BinaryContent(b"png", media_type="image/png")
