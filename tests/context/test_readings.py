@@ -117,7 +117,31 @@ def test_there_are_few_of_them_however_small_they_are() -> None:
     readings, conversations = Readings(10**9, threading.RLock()), [Conversation() for _ in range(100)]
     for conversation in conversations:
         readings.keep(conversation, "terms", reading_of(1))
-    assert sum(readings.take(each, "terms") is not None for each in conversations) == 64
+    assert sum(readings.take(each, "terms") is not None for each in conversations) == 32
+
+
+def test_of_a_conversation_the_last_one_is_kept() -> None:
+    readings, conversation, reading = ContextMemory(max_megabytes=0.1).readings, Conversation(), reading_of(10)
+    readings.keep(conversation, "terms", reading_of(10))
+    readings.keep(conversation, "other terms", reading)
+    assert readings.held_bytes == 10 * 400
+    assert readings.take(conversation, "terms") is None
+    assert readings.take(conversation, "other terms") is reading
+
+
+def test_what_is_no_word_to_be_listed_is_not_kept() -> None:
+    gone = Gone()
+    gone.add([Message.tool("c", "a" * 150_000 + " word")], [0])
+    assert len(gone) == 1
+
+
+def test_the_order_of_the_words_grows_with_their_number_alone() -> None:
+    gone = Gone()
+    words = [f"word_{at}" for at in range(1_000)]
+    for at in range(200):
+        gone.add([Message.user(" ".join(words if not at else words[at : at + 50]))] * 200, [at])
+        gone.mentions([], most=10)
+    assert len(gone._in_order) <= 3 * len(gone)
 
 
 def test_nothing_of_the_caller_is_held_by_it() -> None:

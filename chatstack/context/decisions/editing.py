@@ -21,7 +21,7 @@ from chatstack.context.edits.plans import Plan
 from chatstack.context.edits.records import NOTHING_MADE, Made, Record, named, record_in_place, record_of
 from chatstack.context.edits.verifier import problems
 from chatstack.context.histories.conversations import NOTHING_KNOWN, Wait, term_in
-from chatstack.context.histories.growth import Growth, pairs_of
+from chatstack.context.histories.growth import Growth, Reading, pairs_of
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.requests.asking import Asking, aside
 from chatstack.context.requests.opened import Opened
@@ -166,6 +166,7 @@ class ContextEditing:
         )
         if is_plain and growth.reading.gone is not None:
             readings.keep(seen.conversation, terms, growth.reading)
+            growth.reading = Reading()
         return draft
 
     def adopt(

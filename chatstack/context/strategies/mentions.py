@@ -29,6 +29,9 @@ _MOST_CHARS = 200_000
 _FEW = 8
 """Divisor: with more than an eighth of the words new, all are put in order anew."""
 
+_STALE = 2
+"""With as many ranks for each word in the order, most are of an earlier state: they go."""
+
 _Rank: TypeAlias = tuple[bool, int, int, float, int, str]
 """The order of a word in the list, with the word. True: it is no name."""
 
@@ -64,11 +67,11 @@ class Gone:
             if at in self.read:
                 continue
             message, is_later = messages[at], at > self._furthest
-            own = _words_used(message)
+            own = _short(_words_used(message))
             self._used.update(own)
-            quoted = _words_quoted(message)
+            quoted = _short(_words_quoted(message))
             self._quoted |= quoted
-            words = _words_of(message) | own
+            words = _short(_words_of(message)) | own
             self._changed |= words | (quoted & self._last.keys())
             (self._spoken if message.role != "tool" else self._returned).update(words)
             if not is_later:
@@ -129,11 +132,11 @@ class Gone:
                 word,
             )
             for word in self._changed
-            if len(word) <= _LONGEST and (word in spoken or _TELLING.match(word))
+            if word in spoken or _TELLING.match(word)
         }
         self._changed.clear()
         self._ranks.update(changed)
-        if len(changed) < len(self._in_order) // _FEW:
+        if len(changed) < len(self._in_order) // _FEW and len(self._in_order) < _STALE * len(self._ranks):
             for rank in changed.values():
                 heappush(self._in_order, rank)
         else:
@@ -177,6 +180,11 @@ def _without_pieces(names: Iterable[str], most: int) -> list[str]:
             for sign in _SIGN.finditer(name):
                 pieces.update((name[: sign.start()], name[sign.end() :]))
     return found
+
+
+def _short(words: set[str]) -> set[str]:
+    """Return the words that may be listed."""
+    return {word for word in words if len(word) <= _LONGEST}
 
 
 def _words_of(message: Message) -> set[str]:
