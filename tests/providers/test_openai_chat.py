@@ -152,6 +152,30 @@ def test_the_raw_answer_of_a_stream_is_the_whole_completion() -> None:
     }
 
 
+def _piece(name: str, arguments: str, **fields: object) -> dict[str, object]:
+    return {**fields, "function": {"name": name, "arguments": arguments}}
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [_piece("look", "{}", index=0, id="a"), _piece("list", "[]", index=0, id="b")],
+        [_piece("look", "{", id="a"), _piece("", "}"), _piece("list", "[]", id="b")],
+        [_piece("lo", "", index=0, id="a"), _piece("ok", "{}", index=0), _piece("list", "[]", index=1, id="b")],
+        [_piece("look", "{", index=0, id="a"), _piece("look", "}", index=0), _piece("list", "[]", index=1, id="b")],
+    ],
+    ids=["all numbered 0", "no numbers", "a name in pieces", "a name with every piece"],
+)
+def test_the_raw_answer_of_a_stream_has_the_calls_of_its_message(pieces: list[dict[str, object]]) -> None:
+    response = streamed(*(chunk(tool_calls=[piece]) for piece in pieces), chunk("tool_calls"))
+    assert isinstance(response.raw, openai.types.chat.ChatCompletion)
+    raw: Any = response.raw.to_dict()
+    calls = raw["choices"][0]["message"]["tool_calls"]
+    told = [(each["id"], each["function"]["name"], each["function"]["arguments"]) for each in calls]
+    assert told == [("a", "look", "{}"), ("b", "list", "[]")]
+    assert told == [(call.id, call.name, call.arguments) for call in response.messages[0].calls]
+
+
 @pytest.mark.server
 def test_streamed_text_is_the_text_of_the_message(server: MockServer) -> None:
     server.script({"type": "reply", "text": "one two three"})

@@ -114,7 +114,8 @@ class OpenAIChatClient(OpenAIProvider):
                     with misshapen(PROVIDER, streaming=request.stream):
                         shown = list(answer.add(chunk, streaming=request.stream))
                         if request.stream:
-                            completion.add(chunk)
+                            calls = [each.call_delta.index for each in shown if each.call_delta is not None]
+                            completion.add(chunk, calls)
                     raw = sdk_chunk
                     for update in shown:
                         yield update

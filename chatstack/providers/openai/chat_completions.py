@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from chatstack.providers.extras import WireObject, as_list, as_object
 
-_TOLD_WHOLE = frozenset({"id", "index", "name", "role", "type"})
+_TOLD_WHOLE = frozenset({"id", "index", "role", "type"})
 """Texts of a delta that are no pieces: some servers repeat them with every chunk."""
 
 
@@ -26,18 +26,20 @@ class CompletionFold:
         self._fields: WireObject = {}
         self._choices: dict[int, WireObject] = {}
 
-    def add(self, chunk: Mapping[str, object]) -> None:
-        """Fold in one chunk. Raises ``InputError`` for one of the wrong shape."""
+    def add(self, chunk: Mapping[str, object], calls: Sequence[int] = ()) -> None:
+        """Fold in one chunk. ``calls`` tell to which calls of the message its fragments belong, as an index does not
+        always. Raises ``InputError`` for one of the wrong shape."""
         for name, value in chunk.items():
             if value is not None:
                 self._fields[name] = value
         for each in as_list(chunk.get("choices") or (), "choices"):
             choice = as_object(each, "choices")
             index = choice.get("index")
-            kept = self._choices.setdefault(index if isinstance(index, int) else 0, {"message": {}})
+            number = index if isinstance(index, int) else 0
+            kept = self._choices.setdefault(number, {"message": {}})
             for name, value in choice.items():
                 if name in ("delta", "message"):
-                    _grow(cast("WireObject", kept["message"]), as_object(value or {}, name))
+                    _grow(cast("WireObject", kept["message"]), as_object(value or {}, name), () if number else calls)
                 elif name == "logprobs":
                     kept[name] = grown(kept.get(name), value)
                 elif value is not None:
@@ -89,12 +91,15 @@ def whole(held: object) -> object:
     return held
 
 
-def _grow(held: WireObject, delta: Mapping[str, object]) -> None:
+def _grow(held: WireObject, delta: Mapping[str, object], calls: Sequence[int] = ()) -> None:
     for name, value in delta.items():
         if name == "tool_calls":
-            held[name] = _grown_calls(cast("dict[object, WireObject]", held.get(name, _Calls())), value or ())
+            known = cast("dict[object, WireObject]", held.get(name, _Calls()))
+            held[name] = _grown_calls(known, as_list(value or (), name), calls)
         elif name in _TOLD_WHOLE:
             held[name] = value or held.get(name)
+        elif name == "name" and value == whole(held.get(name)):
+            continue  # told again with every piece
         elif isinstance(value, Mapping):
             held[name] = kept = cast("WireObject", found) if isinstance(found := held.get(name), dict) else {}
             _grow(kept, cast("Mapping[str, object]", value))
@@ -102,9 +107,12 @@ def _grow(held: WireObject, delta: Mapping[str, object]) -> None:
             held[name] = grown(held.get(name), value)
 
 
-def _grown_calls(calls: dict[object, WireObject], fragments: object) -> dict[object, WireObject]:
-    for each in as_list(fragments, "tool_calls"):
+def _grown_calls(
+    held: dict[object, WireObject], fragments: Sequence[object], calls: Sequence[int]
+) -> dict[object, WireObject]:
+    for at, each in enumerate(fragments):
         fields = dict(as_object(each, "tool_calls"))
         index = fields.pop("index", None)
-        _grow(calls.setdefault(index if isinstance(index, int) else object(), {}), fields)
-    return calls
+        key = calls[at] if len(calls) == len(fragments) else index if isinstance(index, int) else object()
+        _grow(held.setdefault(key, {}), fields)
+    return held
