@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from chatstack.errors import InputError
+from chatstack.values.data_urls import split_data_url
 from chatstack.values.fields import check_text, wrong_type
 
 
@@ -222,13 +223,14 @@ def check_media(part: object) -> None:
         return
     kind = type(part).__name__
     names = ["url", "data", "file_id"] if isinstance(part, Image) else ["url", "data", "text", "file_id"]
-    given = [name for name in names if getattr(part, name)]
+    inline = split_data_url(part.url)
+    given = [name for name in names if getattr(part, name).strip() and not (name == "url" and inline and not inline[1])]
     one = f"give exactly one of {', '.join(names[:-1])} and {names[-1]}"
     if len(given) > 1:
         raise InputError(f"{kind}: has both {' and '.join(given)}; {one}")
     if not given and not part.extra_json:  # where a provider's own kind of source may be
         raise InputError(f"{kind}: is empty; {one}")
-    if part.data.startswith("data:"):
+    if part.data.lstrip()[:5].lower() == "data:":
         raise InputError(f"{kind}: data is a data URL; give the base64 text behind its comma, and media_type")
     if isinstance(part, Image) and part.data and not part.media_type:
         raise InputError('Image: data needs a media_type, such as "image/png"')

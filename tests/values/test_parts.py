@@ -95,6 +95,8 @@ UNSENDABLE: list[tuple[Image | File, str]] = [
         Image(data="data:image/png;base64,QUJD", **PNG),
         "Image: data is a data URL; give the base64 text behind its comma",
     ),
+    (Image(url="data:image/png;base64,"), f"Image: is empty; give {ONE_OF_THREE}"),
+    (Image(data="  ", media_type="image/png"), f"Image: is empty; give {ONE_OF_THREE}"),
     (File(), f"File: is empty; give {ONE_OF_FOUR}"),
     (File(name="a.pdf"), f"File: is empty; give {ONE_OF_FOUR}"),
     (File(data="QUJD", text="ABC"), f"File: has both data and text; give {ONE_OF_FOUR}"),
