@@ -240,6 +240,10 @@ PDF = {"file_data": "data:application/pdf;base64,JVBERg=="}
         (File(data="JVBERg==", media_type="application/pdf"), {**PDF, "filename": "file.pdf"}),
         (File(data="JVBERg==", media_type="application/pdf", name="a.pdf"), {**PDF, "filename": "a.pdf"}),
         (File(data="JVBERg=="), {**PDF, "filename": "file.pdf"}),
+        (
+            File(data="YQ==", name="notes.TXT"),
+            {"file_data": "data:text/plain;base64,YQ==", "filename": "notes.TXT"},
+        ),
         (File(url="data:application/pdf;base64,JVBERg=="), {**PDF, "filename": "file.pdf"}),
         (File(text="a"), {"file_data": "data:text/plain;base64,YQ==", "filename": "file.txt"}),
         (

@@ -33,12 +33,18 @@ _OFFICE = "application/vnd.openxmlformats-officedocument"
 _EXTENSIONS: Mapping[str, str] = {
     "text/plain": "txt",
     "text/markdown": "md",
+    "text/csv": "csv",
+    "text/html": "html",
+    "application/json": "json",
     "application/msword": "doc",
+    "application/vnd.ms-excel": "xls",
+    "application/vnd.ms-powerpoint": "ppt",
     f"{_OFFICE}.wordprocessingml.document": "docx",
     f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
     f"{_OFFICE}.presentationml.presentation": "pptx",
 }
 """Extensions that are not the media type's own name. Those of ``mimetypes`` differ between machines."""
+_TYPES = {extension: kind for kind, extension in _EXTENSIONS.items()}
 
 
 def content_to_wire(parts: Sequence[Part], where: str) -> str | list[WireObject]:
@@ -82,11 +88,11 @@ def parts_from_wire(parts: Sequence[object], where: str) -> tuple[ContentPart, .
 def inline_file(part: File) -> WireObject:
     """Return the fields of a file that goes along: a data URL, and the name that the API demands. Where there is none,
     it is made of the media type, so that it is the same each time, as prompt caches need. Data without a media type
-    is a PDF."""
+    is what its name tells, else a PDF."""
     media_type, data = split_data_url(part.url) or (part.media_type, part.data)
     if part.text:
         media_type, data = media_type or "text/plain", base64.b64encode(part.text.encode()).decode()
-    media_type = media_type or _UNTOLD
+    media_type = media_type or _TYPES.get(part.name.rpartition(".")[2].lower(), _UNTOLD)
     return {"file_data": data_url(media_type, data), "filename": part.name or _name_of(media_type)}
 
 
