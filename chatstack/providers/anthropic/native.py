@@ -70,7 +70,7 @@ def ask_for_edits(body: WireObject, edits: Sequence[NativeEdit]) -> None:
         body["betas"] = [*names, *(each for each in dict.fromkeys(betas) if each not in names)]
 
 
-def keep_thinking(body: WireObject) -> None:
+def drop_clearing_of_thinking(body: WireObject) -> None:
     """Take the edit that clears thinking out of a body without thinking, where the API refuses it."""
     edits = _objects_of(body.get("context_management"), "edits")
     left = [each for each in edits if each.get("type") != CLEAR_THINKING]

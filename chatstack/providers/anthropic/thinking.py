@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from chatstack.providers.anthropic.blocks import THINKING
-from chatstack.providers.anthropic.native import keep_thinking
+from chatstack.providers.anthropic.native import drop_clearing_of_thinking
 from chatstack.providers.extras import WireObject
 
 _OF_ANY_MODEL: Final = ("text", "tool_use")
@@ -19,8 +19,8 @@ _OF_ANY_MODEL: Final = ("text", "tool_use")
 
 
 def settle_thinking(body: WireObject, messages: Sequence[WireObject]) -> None:
-    """Leave thinking out of a request whose turn has begun without it, as where another model made the first calls: the
-    API would refuse it until the turn ends.
+    """Leave thinking out of a request whose turn begins without it, as where another model made the first calls, or an
+    edit has left out those that began with it: the API would refuse it until the turn ends.
 
     What needs thinking goes, too: that of the turn itself, and the edit that clears it. All requests of the turn are
     treated alike, so they share a cached prefix; the next turn thinks again.
@@ -32,7 +32,7 @@ def settle_thinking(body: WireObject, messages: Sequence[WireObject]) -> None:
     if not turn or _blocks(turn[0])[0].get("type") not in _OF_ANY_MODEL:
         return
     del body["thinking"]
-    keep_thinking(body)
+    drop_clearing_of_thinking(body)
     for message in turn:
         message["content"] = [block for block in _blocks(message) if block.get("type") not in THINKING]
     body["messages"] = [message for message in messages if message["content"]]
