@@ -275,6 +275,7 @@ def test_whoever_changes_the_folder_keeps_the_journal(tmp_path: Path, monkeypatc
     journal = SQLiteJournal("runs.db")
     monkeypatch.chdir(tmp_path / "below")
     assert run(looped(["done"], journal=journal), fresh(run_id="r")).reason == "answered"
+    asyncio.run(journal.aclose())
     assert (tmp_path / "runs.db").exists()
 
 
