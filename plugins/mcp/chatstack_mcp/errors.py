@@ -22,17 +22,21 @@ def reason_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-_NO_SESSION = re.compile(r"\bsession\b.*\b(terminated|not found|expired)\b|\bno valid session\b", re.IGNORECASE)
-"""An HTTP 404 for the session of a connection, in the words of ``mcp`` and of servers: no code tells it."""
+_NO_SESSION = re.compile(
+    r"(bad request: |not found: )?(session (terminated|not found|expired)|no valid session( id( provided)?)?)\.?",
+    re.IGNORECASE,
+)
+"""An HTTP 404 for the session of a connection, in the words of ``mcp`` and of servers: no code tells it. A tool may
+speak of sessions of its own in a longer text: it has run."""
 
 
 def is_lost(error: BaseException | None) -> bool:
     """True for what a call meets whose connection was lost, or its session at the server: another one is needed."""
     return isinstance(error, MCPError) and (
-        error.code == CONNECTION_CLOSED or _NO_SESSION.search(error.message) is not None
+        error.code == CONNECTION_CLOSED or _NO_SESSION.fullmatch(error.message) is not None
     )
 
 
 def was_not_run(error: MCPError) -> bool:
     """True if the server knew no session for the call, so that nothing has run."""
-    return error.code != INTERNAL_ERROR and _NO_SESSION.search(error.message) is not None
+    return error.code != INTERNAL_ERROR and _NO_SESSION.fullmatch(error.message) is not None
