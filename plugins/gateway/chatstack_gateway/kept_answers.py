@@ -191,7 +191,8 @@ class _KeptBlocks(KeptWriter):
         fields, out = cast("WireObject", event.fields), b""
         place = self._places.get(index)
         if place is None:
-            if self._open is not None and self._open not in self._places.values():
+            is_kept = any(each is self._open and at not in self._rewritten for at, each in self._places.items())
+            if self._open is not None and not is_kept:
                 out = self._encoded(self._closed())
             place = self._places[index] = self._open = self._block_of(event)
             place.index = self._blocks if self._is_changed else index
