@@ -15,9 +15,8 @@ acknowledgment delay problem" (2001).
 
 from __future__ import annotations
 
-import itertools
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -45,10 +44,7 @@ SHARED_FROM: Final = 12_000
 def may_forget(context: Context) -> bool:
     """Return True if anything was read again so often that forgetting it may pay: a test before any edit is drafted."""
     fewest = math.ceil(TIMES * FORGETTING / CACHE_READ) + 1
-    messages, since = context.request.messages, _first_asked(context)
-    backwards = (messages[at] for at in range(len(messages) - 1, since - 1, -1))
-    answers = (each for each in backwards if each.role == "assistant" and not each.mark)
-    return len([*itertools.islice(answers, fewest)]) == fewest
+    return len(_answers(context)) >= fewest
 
 
 def why_now(context: Context, left: Mapping[int, int], *, put_in: float = 0.0, forgetting: float = 0.0) -> str:
@@ -141,11 +137,8 @@ def _written_anew(context: Context, left: Mapping[int, int]) -> int:
 
 def _answers(context: Context) -> list[int]:
     """Return the positions in the request of the answers to requests that had the task in them."""
-    answers = Growth.of(context).reading.answers(context.request.messages)
-    return answers[bisect_left(answers, _first_asked(context)) :]
-
-
-def _first_asked(context: Context) -> int:
-    """Return the position behind the task in the request."""
     user = context.first_user
-    return len(context.request.messages) if user is None else (context.origins[user] or 0) + 1
+    if user is None:
+        return []
+    answers = Growth.of(context).reading.answers(context.request.messages)
+    return answers[bisect_right(answers, context.origins[user] or 0) :]
