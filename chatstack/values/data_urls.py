@@ -9,9 +9,10 @@ def data_url(media_type: str, data: str) -> str:
 
 
 def split_data_url(url: str) -> tuple[str, str] | None:
-    """Return media type, parameters included, and base64 text of a data URL; None for any other address."""
+    """Return media type, parameters included, and base64 text of a data URL, "" for a media type that it does not tell;
+    None for any other address."""
     if not url.startswith("data:"):
         return None
     head, comma, data = url.partition(",")
-    media_type = head.removeprefix("data:").removesuffix(";base64")
-    return (media_type, data) if comma and head.endswith(";base64") and "/" in media_type else None
+    is_base64 = bool(comma) and head.endswith(";base64")
+    return (head.removeprefix("data:").removesuffix(";base64"), data) if is_base64 else None

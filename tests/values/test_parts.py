@@ -25,6 +25,7 @@ from chatstack import (
     from_json,
     to_json,
 )
+from chatstack.values.data_urls import split_data_url
 from chatstack.values.parts import PART_TYPES, Part
 
 EXAMPLES: tuple[Part, ...] = (
@@ -172,3 +173,18 @@ class Colour(enum.StrEnum):
 def test_text_of_a_kind_of_its_own_becomes_plain_text(part: msgspec.Struct) -> None:
     assert {type(value) for value in msgspec.structs.astuple(part)} <= {str, bool}
     assert "red" in msgspec.structs.astuple(part)
+
+
+@pytest.mark.parametrize(
+    ("url", "inline"),
+    [
+        ("data:image/png;base64,QUJD", ("image/png", "QUJD")),
+        ("data:text/csv;charset=utf-8;base64,QQ==", ("text/csv;charset=utf-8", "QQ==")),
+        ("data:;base64,QQ==", ("", "QQ==")),
+        ("data:text/plain,hello", None),
+        ("data:image/png;base64", None),
+        ("https://example.org/a;base64,QQ==", None),
+    ],
+)
+def test_a_data_url_is_told_from_other_addresses(url: str, inline: tuple[str, str] | None) -> None:
+    assert split_data_url(url) == inline

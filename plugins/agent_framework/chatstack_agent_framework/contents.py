@@ -12,6 +12,7 @@ from agent_framework import Content
 from agent_framework import Message as TheirMessage
 
 from chatstack import File, Image, InputError, Message, ProviderItem, Reasoning, Text, ToolCall, ToolResult
+from chatstack.values.data_urls import data_url
 from chatstack.values.messages import Role
 from chatstack.values.parts import Part
 
@@ -195,7 +196,7 @@ def _media_content(part: Image | File) -> Content:
     if isinstance(part, File) and part.text:
         return Content.from_text(part.text)
     named = {"filename": name} if name else {}
-    uri = part.url or f"data:{part.media_type};base64,{part.data}"
+    uri = part.url or data_url(part.media_type, part.data)
     return Content.from_uri(uri, media_type=part.media_type or "image/*", additional_properties=named)
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from chatstack.errors import InputError
 from chatstack.providers.extras import WireObject, as_object, decoded_object, encoded, encoded_extra, with_extra
+from chatstack.values.data_urls import split_data_url
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 
 PROVIDER = "gcp.gemini"
@@ -155,7 +156,7 @@ def _file(part: File) -> WireObject:
 
 
 def _media(what: str, part: Image | File, default_type: str) -> WireObject:
-    inline = _data_url(part.url)
+    inline = split_data_url(part.url)
     kind, data = inline if inline is not None else (part.media_type, part.data)
     address = "" if inline is not None else part.url or part.file_id
     name = part.name if isinstance(part, File) else ""
@@ -165,14 +166,6 @@ def _media(what: str, part: Image | File, default_type: str) -> WireObject:
     if not data:
         raise InputError(f"{what}: has neither data nor an address")
     return {"inlineData": {"mimeType": kind, "data": data}}
-
-
-def _data_url(url: str) -> tuple[str, str] | None:
-    """Return media type and base64 text of a data URL."""
-    head, comma, data = url.partition(",")
-    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
-        return None
-    return head[len("data:") : -len(";base64")], data
 
 
 def _id_field(id: str) -> WireObject:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 from chatstack import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall
 from chatstack.nodes.remainder import is_deep
+from chatstack.values.data_urls import split_data_url
 
 Block: TypeAlias = dict[str, Any]
 
@@ -206,10 +207,8 @@ def _first_version(block: Block) -> dict[str, str]:
 
 def _held_in(url: str) -> dict[str, str]:
     """The fields that a data URL stands for; none for any other address."""
-    head, comma, data = url.partition(",")
-    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
-        return {}
-    return {"url": "", "data": data, "media_type": head.removeprefix("data:").removesuffix(";base64")}
+    inline = split_data_url(url)
+    return {} if inline is None else {"url": "", "media_type": inline[0], "data": inline[1]}
 
 
 def _item_json(block: Block) -> str:

@@ -34,6 +34,7 @@ from pydantic_ai.messages import (
 )
 
 from chatstack import File, Image, InputError, Message, Part, ProviderItem, Reasoning, Text, ToolCall
+from chatstack.values.data_urls import data_url
 
 WIRE = "chatstack"
 FRAMEWORK = "pydantic-ai"
@@ -215,7 +216,7 @@ def _item_of(part: Part, system: str) -> Any:
         except ValidationError as error:
             raise InputError(f"PydanticAIClient: {part.file_id}: {system or 'the model'} keeps no files") from error
     if part.data:
-        return BinaryContent.from_data_uri(f"data:{part.media_type};base64,{part.data}")
+        return BinaryContent.from_data_uri(data_url(part.media_type, part.data))
     if isinstance(part, File):
         return part.text or DocumentUrl(part.url)
     return ImageUrl(part.url)
