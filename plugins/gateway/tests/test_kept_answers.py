@@ -245,6 +245,25 @@ def test_a_changed_stream_of_responses_keeps_items_and_numbers() -> None:
     assert places == [0, 1, 2]
 
 
+@pytest.mark.parametrize("layer", [loud, ending(without="llo")], ids=["loud", "last words left out"])
+@pytest.mark.parametrize(
+    ("form", "begins", "ends", "place"),
+    [
+        ("messages", "content_block_start", "content_block_stop", "index"),
+        ("responses", "response.output_item.added", "response.output_item.done", "output_index"),
+    ],
+)
+def test_each_block_that_begins_in_a_changed_stream_ends(
+    form: str, begins: str, ends: str, place: str, layer: Callable[[ChatClient], ChatStack]
+) -> None:
+    with upstream(scripted(WHOLE, RICH)) as api, serving(settings(api), layer) as gateway:
+        lines = ask(gateway.url, form, body(form, history(1), stream=True)).text.splitlines()
+    events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+    begun = [each[place] for each in events if each["type"] == begins]
+    assert len(begun) > 2
+    assert [each[place] for each in events if each["type"] == ends] == begun
+
+
 def test_a_changed_stream_of_chat_completions_keeps_all_but_the_words() -> None:
     with upstream(scripted(WHOLE, RICH)) as api, serving(settings(api), loud) as gateway:
         raw = ask(gateway.url, "chat", body("chat", history(1), stream=True)).content

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client, MCPError, StdioServerParameters
 from raw_servers import raw_server
 
 from chatstack import ChatStack, FunctionInvoker, Image, Message, Text, ToolCall, ToolContext, ToolResult, WiringError
 from chatstack.testing import ScriptedClient
 from chatstack_mcp import McpInvoker, McpServer, McpServerError
+from chatstack_mcp.errors import is_lost, was_not_run
 
 SERVER = str(Path(__file__).with_name("demo_server.py"))
 RAW = str(Path(__file__).with_name("raw_servers.py"))
@@ -215,6 +216,22 @@ def test_a_server_that_has_forgotten_the_session_gets_the_call_over_a_new_one(no
             assert raw.calls == 3
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (MCPError(-32600, "Session terminated"), True),
+        (MCPError(-32001, "Session not found"), True),
+        (MCPError(-32000, "Bad Request: No valid session ID provided"), True),
+        (MCPError(-32001, "Order placed; the checkout session has expired"), False),
+        (MCPError(-32602, "Browser session not found: b-1"), False),
+    ],
+)
+def test_only_the_words_of_a_server_that_knows_no_session_tell_of_one_that_is_lost(
+    error: MCPError, is_one: bool
+) -> None:
+    assert (is_lost(error), was_not_run(error)) == (is_one, is_one)
 
 
 def test_a_server_that_never_knows_the_session_is_asked_twice() -> None:
