@@ -53,7 +53,8 @@ def with_key(settings: Settings, headers: Headers, *, is_anthropic: bool) -> lis
 
 def _is_own(settings: Settings, value: bytes) -> bool:
     shown = value.decode("latin-1").strip()
-    shown = shown[len("bearer ") :].strip() if shown[: len("bearer ")].lower() == "bearer " else shown
+    scheme, _, told = shown.partition(" ")
+    shown = told.strip() if scheme.lower() == "bearer" else shown
     return any(token and _equal(shown, token) for token in (settings.token, settings.admin_token))
 
 

@@ -69,12 +69,13 @@ def test_a_wrong_call_of_the_gateways_own_is_told_the_right_one_and_goes_no_furt
         assert (got.status_code, api.requests) == (expected, [])
 
 
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
 @pytest.mark.parametrize("name", ["authorization", "x-api-key", "api-key"])
-def test_a_token_of_the_gateways_own_is_no_key_for_upstream(name: str) -> None:
+def test_a_token_of_the_gateways_own_is_no_key_for_upstream(name: str, scheme: str) -> None:
     settings = Settings(Upstream("http://127.0.0.1:9"), token="gateway-token", admin_token=TOKEN)
     with upstream(answer) as api, serving(replace(settings, upstream=Upstream(api.url))) as gateway:
         for token in ("gateway-token", TOKEN):
-            headers = {name: f"Bearer {token}" if name == "authorization" else token}
+            headers = {name: f"{scheme} {token}" if name == "authorization" else token}
             headers["x-chatstack-token"] = "gateway-token"
             ask(gateway.url, "chat", body("chat", SHORT), **headers)
             httpx2.put(f"{gateway.url}/v1/chatstack/editing", headers=headers, json={"editing": False})
