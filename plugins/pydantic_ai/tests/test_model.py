@@ -107,6 +107,17 @@ HIDDEN = Reasoning("", '{"type":"redacted_thinking","data":"x"}', "anthropic")
 LOOK = ToolCall("c1", "look", '{"place":"a"}')
 
 
+async def streamed_by(agent: Agent) -> list[ModelMessage]:
+    """Run the agent with each response streamed to its end; return all messages."""
+    async with agent.iter("look") as run:
+        async for node in run:
+            if Agent.is_model_request_node(node):
+                async with node.stream(run.ctx) as events:
+                    async for _ in events:
+                        pass
+    return run.all_messages()
+
+
 @pytest.mark.parametrize(
     "parts",
     [
@@ -122,13 +133,7 @@ def test_several_items_of_reasoning_are_streamed_as_several_in_their_order(parts
     agent = Agent(model, tools=[look])
 
     async def run() -> tuple[ModelMessage, ModelMessage]:
-        async with agent.iter("look") as run:
-            async for node in run:
-                if Agent.is_model_request_node(node):
-                    async with node.stream(run.ctx) as events:
-                        async for _ in events:
-                            pass
-        return run.all_messages()[1], (await agent.run("look")).all_messages()[1]
+        return (await streamed_by(agent))[1], (await agent.run("look")).all_messages()[1]
 
     streamed, whole = asyncio.run(run())
     assert streamed.parts == whole.parts
@@ -170,12 +175,7 @@ def test_arguments_and_signatures_come_back_as_they_were_received(stream: bool) 
         if not stream:
             await agent.run("look")
             return
-        async with agent.iter("look") as run:
-            async for node in run:
-                if Agent.is_model_request_node(node):
-                    async with node.stream(run.ctx) as events:
-                        async for _ in events:
-                            pass
+        await streamed_by(agent)
 
     asyncio.run(run())
     assert provider.requests[-1].messages[1] == answer
