@@ -188,6 +188,7 @@ def folded_by_the_sdk(sse: str) -> dict[str, Any]:
     for chunk in chunks_of(sse):
         state.handle_chunk(openai.types.chat.ChatCompletionChunk.model_validate(chunk))
     folded = state.current_completion_snapshot.to_dict(warnings=False)
+    folded.pop("obfuscation", None)  # a chunk's padding, which releases before 3 leave in
     for choice in folded["choices"]:  # type: ignore[attr-defined]
         message = choice["message"]
         message.pop("parsed", None)
