@@ -31,6 +31,8 @@ class Readings:
     @property
     def held_bytes(self) -> int:
         """The estimated size in bytes."""
+        if not self._kept:  # read on every call, and few strategies read
+            return 0
         with self._lock:
             return sum([_weight_of(reading) for _, reading in self._kept.values()])
 
