@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from mcp import MCPError
 from mcp.server.mcpserver import Context, Image, MCPServer
-from mcp_types import ToolAnnotations
+from mcp_types import CONNECTION_CLOSED, ToolAnnotations
 
 server = MCPServer("demo")
 
@@ -24,6 +25,16 @@ def add(a: int, b: int) -> str:
 def refuse() -> str:
     """Fail."""
     raise ValueError("no such note")
+
+
+_asked = list[str]()
+
+
+@server.tool(annotations=ToolAnnotations(idempotentHint=True))
+def ration(note: str) -> str:
+    """Answer with an error of the protocol."""
+    _asked.append(note)
+    raise MCPError(CONNECTION_CLOSED, f"used up, asked {len(_asked)} times")
 
 
 @server.tool()

@@ -17,7 +17,7 @@ LOOK: dict[str, Any] = {"name": "look", "inputSchema": {"type": "object"}}
 
 
 def answer_to(request: dict[str, Any], **answers: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a request: one of these, by the last word of its method."""
+    """The answer to a request: one of these, by the last word of its method; one with ``error`` is an error."""
     began = {"capabilities": {"tools": {}}, "serverInfo": {"name": "raw", "version": "1"}}
     known = {
         "initialize": {"protocolVersion": "2025-06-18", **began},
@@ -26,12 +26,14 @@ def answer_to(request: dict[str, Any], **answers: dict[str, Any]) -> dict[str, A
         **answers,
     }
     result = known.get(request["method"].rpartition("/")[2])
-    said = {"error": {"code": -32601, "message": "no such method"}} if result is None else {"result": result}
-    return {"jsonrpc": "2.0", "id": request["id"], **said}
+    if result is None:
+        result = {"error": {"code": -32601, "message": "no such method"}}
+    return {"jsonrpc": "2.0", "id": request["id"], **(result if "error" in result else {"result": result})}
 
 
 class RawServer(ThreadingHTTPServer):
-    """Answers calls as ``answers`` says. A request with a session that is not in ``sessions`` gets a 404."""
+    """Answers calls as ``answers`` says. A request with a session that is not in ``sessions`` gets a 404. The first
+    call gets the ``stream`` instead, if there is one, and no more."""
 
     daemon_threads = True
 
@@ -41,6 +43,7 @@ class RawServer(ThreadingHTTPServer):
         self.sessions: list[str] = []
         self.calls = 0
         self.not_found: dict[str, Any] | None = None
+        self.stream: bytes | None = None
 
     @property
     def url(self) -> str:
@@ -80,14 +83,22 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(404, self.server.not_found)
         elif "id" not in request:
             self._reply(202)
+        elif request["method"] == "tools/call":
+            self.server.calls += 1
+            stream, self.server.stream = self.server.stream, None
+            if stream is None:
+                self._reply(200, answer_to(request, **self.server.answers))
+            else:
+                self._reply(200, stream, {"Content-Type": "text/event-stream"})
         else:
-            self.server.calls += request["method"] == "tools/call"
             self._reply(200, answer_to(request, **self.server.answers))
 
-    def _reply(self, status: int, said: dict[str, Any] | None = None, headers: dict[str, str] | None = None) -> None:
-        body = b"" if said is None else json.dumps(said).encode()
+    def _reply(
+        self, status: int, said: dict[str, Any] | bytes | None = None, headers: dict[str, str] | None = None
+    ) -> None:
+        body = said if isinstance(said, bytes) else b"" if said is None else json.dumps(said).encode()
         self.send_response(status)
-        for name, value in {**(headers or {}), "Content-Type": "application/json"}.items():
+        for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -176,6 +176,49 @@ def test_a_call_that_may_be_repeated_is_made_once_more_if_the_hint_is_trusted(
     assert result.output == "alive again" if trust_hints else "not known" in result.text
 
 
+def test_an_error_of_the_server_with_the_code_of_a_lost_connection_loses_nothing(where: Any) -> None:
+    made: list[int] = []
+
+    def client() -> Client:
+        made.append(1)
+        return where() if callable(where) else Client(where)
+
+    async def run() -> None:
+        async with McpServer(client, trust_hints=True) as server:
+            model = calling(("ration", '{"note": "a"}'), ("add", '{"a": 1, "b": 2}'))
+            refused, summed = await results_of(model, [server])
+        assert refused.text == "Error: The server refused the call: used up, asked 1 times"
+        assert (summed.output, made) == ("3", [1])
+
+    asyncio.run(run())
+
+
+def test_a_listing_that_the_server_answers_with_the_code_of_a_lost_connection_is_its_error() -> None:
+    async def run() -> None:
+        with raw_server() as raw:
+            raw.answers = {"list": {"error": {"code": -32000, "message": "overloaded"}}}
+            async with McpServer(raw.url) as server:
+                with pytest.raises(McpServerError, match="its tools cannot be listed: overloaded"):
+                    await server.tools()
+            assert len(raw.sessions) == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("stream", [b"", b"id: 1\nretry: 1\ndata:\n\n", b"data: " + b"-" * 2_000_000])
+def test_an_answer_that_ends_before_it_has_come_is_a_lost_connection(stream: bytes) -> None:
+    async def run() -> None:
+        with raw_server() as raw:
+            async with McpServer(raw.url) as server:
+                await server.tools()
+                raw.stream = stream
+                lost, after = await results_of(calling(("look", "{}"), ("look", "{}")), [server])
+            assert "not known whether the tool has run" in lost.text
+            assert (after.output, len(raw.sessions)) == ("seen", 2)
+
+    asyncio.run(run())
+
+
 def test_a_server_that_was_restarted_over_http_is_found_again() -> None:
     async def run() -> None:
         port = free_port()
@@ -224,6 +267,10 @@ def test_a_server_that_has_forgotten_the_session_gets_the_call_over_a_new_one(no
         (MCPError(-32600, "Session terminated"), True),
         (MCPError(-32001, "Session not found"), True),
         (MCPError(-32000, "Bad Request: No valid session ID provided"), True),
+        (MCPError(-32000, "Bad Request: Server not initialized"), True),
+        (MCPError(-32000, "Session not found or expired"), True),
+        (MCPError(-32000, "Log in first: your session has expired"), False),
+        (MCPError(-32000, "The camera was not initialized"), False),
         (MCPError(-32001, "Order placed; the checkout session has expired"), False),
         (MCPError(-32602, "Browser session not found: b-1"), False),
     ],
@@ -232,6 +279,22 @@ def test_only_the_words_of_a_server_that_knows_no_session_tell_of_one_that_is_lo
     error: MCPError, is_one: bool
 ) -> None:
     assert (is_lost(error), was_not_run(error)) == (is_one, is_one)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (MCPError(-32000, "Connection closed"), True),
+        (MCPError(-32000, "Invalid session"), True),
+        (MCPError(-32602, "Invalid session ID"), False),
+        (MCPError(-32603, "Connection closed"), False),
+        (MCPError(-32000, "Connection closed by the printer: no paper"), False),
+    ],
+)
+def test_the_words_of_a_lost_connection_count_with_its_code_and_do_not_tell_whether_the_call_has_run(
+    error: MCPError, is_one: bool
+) -> None:
+    assert (is_lost(error), was_not_run(error)) == (is_one, False)
 
 
 def test_a_server_that_never_knows_the_session_is_asked_twice() -> None:
