@@ -6,7 +6,8 @@ WORKFLOW = "chatstack_run"
 """The name of the workflow in DBOS."""
 DEFAULT_APPLICATION = "chatstack"
 _VERSION = "chatstack-runs-1"
-_MARK = "::"
+OF_OTHERS = "chatstack-application/"
+"""What the keys of runs begin with in all applications but the default one, and no run's id does."""
 
 
 def version_of(application: str) -> str:
@@ -26,12 +27,15 @@ def queue_of(application: str, name: str) -> str:
 def key_of(application: str, run_id: str) -> str:
     """Return the id of a run's workflow, which is also the run in our tables: no two applications have one in common.
 
-    In the default application it is the run's id, unless that could be the key of another application's run.
+    In the default application it is the run's id.
     """
-    is_plain = application == DEFAULT_APPLICATION and _MARK not in run_id
-    return run_id if is_plain else f"{application}{_MARK}{run_id}"
+    return _prefix_of(application) + run_id
 
 
 def run_of(application: str, key: str) -> str:
     """Return the id of the run that has this key in its application."""
-    return key.removeprefix(f"{application}{_MARK}")
+    return key.removeprefix(_prefix_of(application))
+
+
+def _prefix_of(application: str) -> str:
+    return "" if application == DEFAULT_APPLICATION else f"{OF_OTHERS}{application}/"

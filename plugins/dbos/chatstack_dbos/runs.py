@@ -18,7 +18,7 @@ from chatstack.client.closing import Closing
 from chatstack.loop.journal import histories
 from chatstack.values.surrogates import lone_surrogate_in
 from chatstack_dbos.database import Database
-from chatstack_dbos.names import DEFAULT_APPLICATION, WORKFLOW, key_of, queue_of, version_of
+from chatstack_dbos.names import DEFAULT_APPLICATION, OF_OTHERS, WORKFLOW, key_of, queue_of, version_of
 from chatstack_dbos.progress import RunEvents, RunText
 from chatstack_dbos.records import RecordSerializer, RunEnded, RunRequest, Step
 
@@ -185,6 +185,11 @@ class DurableRuns(Closing):
 
     def _key(self, run_id: str) -> str:
         _check_text("run_id", run_id)
+        if run_id.startswith(OF_OTHERS):
+            raise InputError(
+                f"DurableRuns: run_id={run_id!r} must not begin with {OF_OTHERS!r}, by which the database tells "
+                "the runs of applications apart"
+            )
         return key_of(self.application, run_id)
 
     async def _status(

@@ -24,6 +24,7 @@ from chatstack import (
 from chatstack.testing import ScriptedClient
 from chatstack_dbos import DurableLoop, DurableRuns, DurableTurn, RunWorker
 from chatstack_dbos.execution import Served
+from chatstack_dbos.records import RunRequest
 
 
 def answering(*answers: str) -> DurableTurn:
@@ -102,29 +103,85 @@ def test_runs_of_two_applications_have_nothing_but_their_ids_in_common(database:
     asyncio.run(story())
 
 
-def test_a_run_knows_its_own_id_in_every_application(tmp_path: Path) -> None:
-    seen = list[str]()
+def noting(seen: list[str]) -> dict[str, Served]:
+    """A loop that notes the ids of the runs it is begun for."""
 
     def context(run_id: str, given: object) -> IterativeContext:
         seen.append(run_id)
         return IterativeContext(workspace=MemoryWorkspace(), run_id=run_id)
 
-    loop = DurableLoop(IterativeLoop(ScriptedClient(["done"]), "You work.", lambda context: "work"), context)
+    loop = IterativeLoop(ScriptedClient(["done"]), "You work.", lambda context: "work")
+    return {"work": DurableLoop(loop, context)}
+
+
+IDS = ("c-1", "tenant-a::c-1", "chatstack::c-1", "tenant-a/c-1", "/tenant-a/c-1", "chatstack-application")
+
+
+def test_a_run_knows_its_own_id_in_every_application(tmp_path: Path) -> None:
+    seen = list[str]()
 
     async def story() -> None:
-        database, ids = f"sqlite:///{tmp_path}/runs.db", ("c-1", "tenant-a::c-1", "chatstack::c-1")
+        database = f"sqlite:///{tmp_path}/runs.db"
         async with DurableRuns(database, application="tenant-a") as ours, DurableRuns(database) as others:
             for runs in (ours, others):
-                for each in ids:
+                for each in IDS:
                     await runs.start("work", each)
 
                 async def ended(runs: DurableRuns = runs) -> None:
-                    for each in ids:
+                    for each in IDS:
                         assert (await runs.result(each, timeout_seconds=60)).text == "done"
 
-                await in_application(runs, {"work": loop}, ended)
+                await in_application(runs, noting(seen), ended)
 
-        assert sorted(seen) == sorted(ids * 2)
+        assert sorted(seen) == sorted(IDS * 2)
+
+    asyncio.run(story())
+
+
+def test_a_run_of_the_default_application_is_the_workflow_of_its_id_as_in_older_databases(tmp_path: Path) -> None:
+    seen = list[str]()
+
+    async def story() -> None:
+        async with DurableRuns(f"sqlite:///{tmp_path}/runs.db") as runs:
+            client = await runs.client()
+            for each in IDS:
+                await client.enqueue_async(
+                    {
+                        "workflow_name": "chatstack_run",
+                        "queue_name": "chatstack.work",
+                        "workflow_id": each,
+                        "app_version": "chatstack-runs-1",
+                    },
+                    RunRequest("work"),
+                )
+                await runs.start("work", each)
+
+            async def ended() -> None:
+                for each in IDS:
+                    assert (await runs.result(each, timeout_seconds=60)).text == "done"
+                    await runs.start("work", each)
+
+            await in_application(runs, noting(seen), ended)
+            assert len(await client.list_workflows_async()) == len(IDS)
+        assert sorted(seen) == sorted(IDS)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("application", ["chatstack", "tenant-a", "tenant-b"])
+def test_an_id_that_looks_like_a_run_of_another_application_is_refused(tmp_path: Path, application: str) -> None:
+    async def story() -> None:
+        database = f"sqlite:///{tmp_path}/runs.db"
+        async with DurableRuns(database, application="tenant-a") as theirs:
+            await theirs.start("work", "c-1")
+            (found,) = await (await theirs.client()).list_workflows_async()
+        async with DurableRuns(database, application=application) as runs:
+            wrong = found.workflow_id
+            for ask in (runs.result, runs.has_ended, runs.cancel, runs.forget, runs.events, runs.text):
+                with pytest.raises(InputError, match=f"run_id={wrong!r} must not begin with 'chatstack-application/'"):
+                    await ask(wrong)  # type: ignore[misc]
+            with pytest.raises(InputError, match="must not begin with"):
+                await runs.start("work", wrong)
 
     asyncio.run(story())
 
