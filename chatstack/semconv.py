@@ -125,6 +125,7 @@ WarningCode: TypeAlias = Literal[
     "token_count_estimated",
     "tool_loop_limit_reached",
     "tool_result_shortened",
+    "tool_result_unwritable",
     "usage_implausible",
     "window_unknown",
 ]

@@ -79,6 +79,10 @@ WARNINGS = {
         "A new tool result was too large for the limit. The model sees its beginning and its end.",
         "Let the tool return less, or put a `ToolResultShaper` in the stack.",
     ),
+    "tool_result_unwritable": (
+        "A tool was run, and JSON has no form for what it returned. The model is told that it ran.",
+        "Let the tool return text or plain values: the message names the type.",
+    ),
     "usage_implausible": (
         "The provider reported usage that cannot be true. It counts as not reported. Once per conversation.",
         "Check the server behind `base_url`. Budgets do not see what it does not report.",

@@ -7,9 +7,9 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -33,7 +33,8 @@ _UNKNOWN = "_OTHER"
 """Name of an unknown tool in spans, metrics and events: the model's own text would be unbounded cardinality, and could
 hold anything."""
 _CORRECT = "Correct them and call again."
-
+_NOT_GIVEN = "its result cannot be given to you; calling it again would not help."
+_RETURN = "the tool must return text, or plain values with text as keys"
 
 graph_signals: ContextVar[tuple[type[Exception], ...]] = ContextVar("graph_signals", default=())
 """Exceptions by which a tool pauses or leaves the graph around this turn; every tool loop in it lets them propagate.
@@ -51,6 +52,8 @@ class Outcome:
     result: ToolResult
     failure: BaseException | None = None
     was_run: bool = True
+    unwritable: str = ""
+    """Reason why what the tool returned cannot be written, or ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,8 @@ class ToolRunner:
         try:
             with attached(beside(span)):
                 outcome = await self._outcome(call, context)
+            if outcome.unwritable:
+                self._warn_of_unwritable(name, outcome.unwritable)
             return outcome
         except BaseException as error:
             stopped = error
@@ -123,7 +128,7 @@ class ToolRunner:
         if denied:
             return self._failed(call, ToolDeniedError(f"{found.name} was not allowed"), denied, was_run=False)
         try:
-            output = output_of(await self._call(found, arguments))
+            returned = await self._call(found, arguments)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -136,9 +141,22 @@ class ToolRunner:
         except Exception as error:  # noqa: BLE001 - every failure becomes a result, and is kept as the cause
             if self.telemetry.log_warnings:
                 write_tool_failure(found.name, error)
-            details = f": {type(error).__name__}: {_said(error)}" if self.include_error_details else "."
-            return self._failed(call, error, f"{call.name} failed{details}")
-        return Outcome(ToolResult(call.id, call.name, output))
+            return self._failed(call, error, f"{call.name} failed{self._details(error)}")
+        return self._written(call, returned)
+
+    def _written(self, call: ToolCall, returned: object) -> Outcome:
+        """Return the outcome of a call that has returned. Where its result cannot be written, the model is told that
+        the tool ran: else it calls it again, and what the tool does is done twice."""
+        try:
+            return Outcome(ToolResult(call.id, call.name, output_of(returned)))
+        except ToolError as error:
+            failure, why, details = cast("Exception", error), _said(error), ""
+        except Exception as error:  # noqa: BLE001 - a value may raise anything while it is read
+            failure, details = error, self._details(error)
+            kind = type(returned).__name__
+            why = f"The result ({kind}) cannot be written as JSON ({type(error).__name__}); {_RETURN}"
+        told = f"{_NOT_GIVEN} {why}{details}"
+        return replace(self._failed(call, failure, f"{call.name} was run, but {told}"), unwritable=why)
 
     async def _denied(self, call: ToolCall, context: ToolContext) -> str:
         """Return the reason why the call must not be run, or "". No time limit applies: a person may be answering."""
@@ -193,6 +211,17 @@ class ToolRunner:
         if found.context_parameter is not None:
             given[found.context_parameter] = context
         return given
+
+    def _warn_of_unwritable(self, name: str, why: str) -> None:
+        self.telemetry.warn(
+            "tool_result_unwritable",
+            f"{name} was run, but the model cannot be given its result. {why}",
+            {semconv.TOOL_NAME: name},
+            span_name="tool_loop",
+        )
+
+    def _details(self, error: Exception) -> str:
+        return f": {type(error).__name__}: {_said(error)}" if self.include_error_details else "."
 
     def _reason(self, error: Exception) -> str:
         if self.include_error_details or isinstance(error, msgspec.DecodeError):

@@ -44,7 +44,8 @@ class FunctionInvoker(ChatFronts):
 
     A call that fails becomes an error result; ``include_error_details`` shows the model the text of the exception.
     After ``max_consecutive_failures`` rounds in a row in which every call failed, the turn ends with ``ToolLoopError``,
-    too, its cause the last failure.
+    too, its cause the last failure. Where a tool ran, and its result cannot be written as JSON, the model reads just
+    that, and the warning is ``tool_result_unwritable``.
 
     ``tools`` are functions or ``Tool`` values; each call of a plain function has a thread of its own.
     ``tool_timeout_seconds`` bounds each call; a function that overruns it goes on in its thread, but nothing waits for

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import UserString
+from collections.abc import Iterable, Mapping, MappingView, Sequence, Set
 from contextlib import suppress
+from pathlib import PurePath
 from typing import TypeAlias, cast
 
 import msgspec
@@ -22,13 +24,19 @@ _MEDIA = ('"type":"image"', '"type":"file"')
 Output: TypeAlias = str | tuple[Text | Image | File | ProviderItem, ...]
 
 
-def output_of(value: object) -> Output:
-    """Return text and parts as they are, anything else as JSON; lone surrogates (file names!) become U+FFFD.
+class UnwritableError(ToolError, TypeError):
+    """A value of a type for which JSON has no form. Says which type, never what is in it."""
 
-    Raises ``TypeError`` or ``ValueError`` for a value that cannot be written as JSON, and ``ToolError``, which the
-    model reads, for one that JSON would change (bytes, and numbers that are not finite), and for a picture or file
-    that no provider would take: as part of the history, it would have every later request refused.
+
+def output_of(value: object) -> Output:
+    """Return text, paths and parts as they are, anything else as JSON; lone surrogates (file names!) become U+FFFD.
+
+    Raises ``ToolError``, which the model reads, for a value that JSON has no form for or would change (bytes, and
+    numbers that are not finite), and for a picture or file that no provider would take: as part of the history, it
+    would have every later request refused. What the value itself raises when it is read comes through.
     """
+    if isinstance(value, PurePath | UserString):
+        value = str(value)
     if isinstance(value, str):
         return without_lone_surrogates(value)
     if value is None:
@@ -88,7 +96,7 @@ def _holds_media(value: object) -> bool:
             continue
         if isinstance(each, Mapping):
             left += cast("Mapping[object, object]", each).values()
-        elif isinstance(each, list | tuple | set | frozenset):
+        elif _is_list(each):
             left += cast("Iterable[object]", each)
         else:
             fields = getattr(each, "__struct_fields__", None) or getattr(each, "__dataclass_fields__", ())
@@ -96,10 +104,16 @@ def _holds_media(value: object) -> bool:
     return False
 
 
-def plain_model(value: object) -> object:
-    """Return a pydantic model as plain JSON values, and numbers and arrays of other libraries as Python's own.
+def _is_list(value: object) -> bool:
+    """Return True for whatever has items in an order, and for sets; not for a sequence of characters or bytes."""
+    return isinstance(value, Sequence | Set | MappingView) and not isinstance(value, (str, UserString, *_BYTES))
 
-    Raises ``TypeError`` for anything else that msgspec does not know.
+
+def plain_model(value: object) -> object:
+    """Return a pydantic model as plain JSON values, a path as text, and numbers, arrays, mappings and sequences of
+    other types as Python's own.
+
+    Raises ``UnwritableError`` for anything else that msgspec does not know.
     """
     for name, options in (("model_dump", {"mode": "json"}), ("tolist", {})):
         convert = getattr(value, name, None)
@@ -110,7 +124,16 @@ def plain_model(value: object) -> object:
         return str.__str__(value)
     if isinstance(value, int | float):
         return float(value) if isinstance(value, float) else int(value)
-    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+    if isinstance(value, PurePath | UserString):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[object, object]", value))
+    if _is_list(value):
+        return list(cast("Iterable[object]", value))
+    raise UnwritableError(
+        f"In the result, a {type(value).__name__} cannot be written as JSON; the tool must return text or plain values "
+        "instead."
+    )
 
 
 def _clean(part: Text | Image | File) -> Text | Image | File:

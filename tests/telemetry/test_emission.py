@@ -63,6 +63,7 @@ def test_the_codes_are_those_that_dashboards_were_told_of() -> None:
         "iteration_limit_reached",
         "tool_loop_limit_reached",
         "tool_result_shortened",
+        "tool_result_unwritable",
         "context_irreducible",
         "messages_repaired",
         "window_unknown",

@@ -4,6 +4,7 @@ the listener; streamed or not, in a later round, without a root of ours, and ins
 from __future__ import annotations
 
 import asyncio
+import threading
 import typing
 from collections.abc import AsyncGenerator
 from contextlib import nullcontext
@@ -92,7 +93,11 @@ IMPLAUSIBLE = (
     "budgets too"
 )
 AGAIN = "look is called for the third time in this turn with the same arguments"
-ROUNDS = {"tool limit": 0, "repeated": 2}
+UNWRITABLE = (
+    "locked was run, but the model cannot be given its result. In the result, a lock cannot be written as JSON; the "
+    "tool must return text or plain values instead."
+)
+ROUNDS = {"tool limit": 0, "repeated": 2, "unwritable": 0}
 """The loop speaks at the end of a round; what is inside of it, at the beginning of the second."""
 
 
@@ -114,6 +119,11 @@ class Misreporting:
         return await ChatStream.primed(updates())
 
 
+def locked() -> list[object]:
+    """Locks."""
+    return [threading.Lock()]
+
+
 def looping(*answers: Answer, memory: ContextMemory | None = None, **options: typing.Any) -> ChatStack:
     """A tool loop around a model that calls once, and then answers."""
     return model(*(answers or (CALL, "fine")), memory=memory).use(FunctionInvoker, tools=[look], **options)
@@ -133,6 +143,7 @@ def later() -> dict[str, Scenario]:
     greedy, left = looping().use(Greedy(2)), of_edits("clear_tool_results", tokens_after=29)
     failed = of_edits("summarize", messages_before=7, tokens_before=53)
     ours, of_window = looping(CALL, "fine", max_tool_calls_per_turn=1), ContextWindow(max_tool_calls_per_turn=1)
+    sealed = model([ToolCall("call-1", "locked")], "fine").use(FunctionInvoker, tools=[locked])
     calls = {"chatstack.tools.calls": 1, "chatstack.tools.limit": 1}
     again = {"gen_ai.tool.name": "look", "chatstack.tools.calls": 3}
     no_more = "1 tool calls {}, the limit is 1: the model is asked to answer without more"
@@ -150,6 +161,9 @@ def later() -> dict[str, Scenario]:
         ),
         "repeated": Scenario("repeated_tool_call", looping(CALL, CALL, CALL, "fine"), AGAIN, again, span="tool_loop"),
         "shortened": shortening(looping(), [user(3)]),
+        "unwritable": Scenario(
+            "tool_result_unwritable", sealed, UNWRITABLE, {"gen_ai.tool.name": "locked"}, span="tool_loop"
+        ),
         "tool limit": Scenario(limit, ours, this, calls, span="tool_loop"),
         "tool limit of a window": Scenario(limit, looping().use(of_window), since, calls, span="tool_loop"),
     }  # fmt: skip

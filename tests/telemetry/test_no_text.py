@@ -73,6 +73,11 @@ def broken(what: str) -> str:
     raise ValueError(f"{MARKER}: no {what}")
 
 
+def quoting(what: str) -> dict[Any, str]:
+    """Gives what cannot be written."""
+    return {("a", MARKER): MARKER, "b": what}
+
+
 def refusing(what: str) -> str:
     """Fails, and tells the model why."""
     raise ToolError(f"{MARKER}: no {what}")
@@ -178,7 +183,7 @@ def model(*answers: Answer) -> ChatStack:
 
 
 def tools(*answers: Answer, **options: Any) -> ChatStack:
-    return model(*answers).use(FunctionInvoker, tools=[look, broken, refusing], **options)
+    return model(*answers).use(FunctionInvoker, tools=[look, broken, refusing, quoting], **options)
 
 
 def summarizing(*answers: Answer) -> ChatStack:
@@ -211,6 +216,7 @@ CASES = {
     "an answer": Case(model, "chat script"),
     "tools": Case(lambda: tools([*ALL_KINDS, *INVALID], long("fine")), "_OTHER"),
     "tools, in detail": Case(lambda: tools([call(1, "broken")], "fine", include_error_details=True), "ValueError"),
+    "tools, unwritable": Case(lambda: tools([call(1, "quoting")], "fine"), "tool_result_unwritable"),
     "tools, invented": Case(lambda: tools([call(1, MARKER)], max_consecutive_failures=9), "repeated_tool_call"),
     "tools, too many": Case(lambda: tools([call(1)], max_tool_calls_per_turn=1), "tool_loop_limit_reached"),
     "tools, all failing": Case(lambda: tools([call(1, "broken")]), "ToolLoopError"),

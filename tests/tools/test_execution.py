@@ -104,6 +104,45 @@ def test_what_cannot_be_written_as_json_is_a_failure_of_the_tool() -> None:
     assert isinstance(outcome.failure, TypeError)
 
 
+LOCK = threading.Lock()
+RAN = "Error: send_invoice was run, but its result cannot be given to you; calling it again would not help. "
+BY_TYPE = "In the result, a lock cannot be written as JSON; the tool must return text or plain values instead."
+BYTES = (
+    "The result holds bytes, for which JSON has no form; the tool must return text, or Image.from_bytes(...) or "
+    "File.from_bytes(...)."
+)
+KEYS = (
+    "The result (dict) cannot be written as JSON (TypeError); the tool must return text, or plain values with text as "
+    "keys"
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [(LOCK, BY_TYPE), ({"deep": [{"er": LOCK}]}, BY_TYPE), (b"x", BYTES), ({None: 1}, KEYS), ({("a", 1): 1}, KEYS)],
+    ids=ascii,
+)
+def test_the_model_is_told_that_a_tool_ran_whose_result_cannot_be_written_and_the_developer_what_to_do(
+    value: object, why: str
+) -> None:
+    def send_invoice() -> object:
+        return value
+
+    capture = TelemetryCapture()
+    outcome = ran(send_invoice, telemetry=capture.telemetry)
+    assert outcome.result.is_error
+    assert outcome.was_run
+    assert outcome.result.text == RAN + why.removesuffix(".") + "."
+    (log,) = capture.logs
+    assert log.body == f"send_invoice was run, but the model cannot be given its result. {why}"
+    assert dict(log.attributes) == {
+        "chatstack.warning.code": "tool_result_unwritable",
+        "gen_ai.tool.name": "send_invoice",
+    }
+    detailed = ran(send_invoice, include_error_details=True).result.text
+    assert detailed == RAN + (f"{why}: TypeError: {outcome.failure}" if why is KEYS else why)
+
+
 @pytest.mark.parametrize("is_async", [True, False])
 def test_sync_and_async_functions_get_their_arguments(is_async: bool) -> None:
     async def slow(city: str, days: int = 2) -> str:

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
+import pydantic
 import pytest
 
 from chatstack import (
@@ -171,10 +172,39 @@ async def coroutine_in_vain() -> Any:
     return {1: object()}
 
 
-@pytest.mark.parametrize("function", [circle, deep, generator, thing, coroutine_in_vain])
+class Unreadable(pydantic.BaseModel):
+    """As its own author left it: what makes it plain raises."""
+
+    number: int = 1
+
+    @pydantic.model_serializer
+    def written(self) -> dict[str, int]:
+        raise KeyError("hunter2")
+
+    def __str__(self) -> str:
+        raise KeyError("hunter2")
+
+    __repr__ = __str__
+
+
+def unreadable() -> dict[str, Unreadable]:
+    return {"a": Unreadable()}
+
+
+NOT_TO_BE_WRITTEN = [circle, deep, generator, thing, coroutine_in_vain, unreadable]
+
+
+@pytest.mark.parametrize("function", NOT_TO_BE_WRITTEN)
 @pytest.mark.parametrize("with_details", [False, True])
-def test_what_cannot_be_written_is_a_failure_of_the_tool(function: Callable[..., Any], with_details: bool) -> None:
-    assert failed(function, include_error_details=with_details).startswith(f"Error: {function.__name__} failed")
+def test_what_cannot_be_written_is_told_with_that_the_tool_was_run(
+    function: Callable[..., Any], with_details: bool
+) -> None:
+    said = failed(function, include_error_details=with_details)
+    assert said.startswith(
+        f"Error: {function.__name__} was run, but its result cannot be given to you; calling it again"
+    )
+    assert "the tool must return text" in said
+    assert ("hunter2" in said) is (with_details and function is unreadable)
 
 
 # What it raises

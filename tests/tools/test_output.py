@@ -6,7 +6,10 @@ import datetime
 import decimal
 import math
 import threading
+from collections import ChainMap, UserDict, UserList, UserString, deque
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 import msgspec
 import pydantic
@@ -121,8 +124,14 @@ class Page:
 
 @pytest.mark.parametrize(
     "value",
-    [{"picture": PICTURE}, [PICTURE, 5], {"deep": [{"er": (File(data="eA==", media_type="text/x"),)}]}, Page(PICTURE)],
-    ids=["dict", "beside a number", "deep", "dataclass"],
+    [
+        {"picture": PICTURE},
+        deque([{"picture": PICTURE}]),
+        [PICTURE, 5],
+        {"deep": [{"er": (File(data="eA==", media_type="text/x"),)}]},
+        Page(PICTURE),
+    ],
+    ids=["dict", "deque", "beside a number", "deep", "dataclass"],
 )
 def test_a_picture_within_another_value_is_refused_and_never_written_as_text(value: object) -> None:
     with pytest.raises(ToolError, match="a picture or a file within another value"):
@@ -163,6 +172,36 @@ class Array:
 
     def tolist(self) -> list[float]:
         return [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "output"),
+    [
+        (Path("in/a.pdf"), str(Path("in/a.pdf"))),
+        (PurePosixPath("caf\udce9.txt"), "caf\ufffd.txt"),
+        ([PurePosixPath("a"), PurePosixPath("caf\udce9")], '["a","caf\ufffd"]'),
+        ({PurePosixPath("a"): PurePosixPath("b")}, '{"a":"b"}'),
+        (UserString("as it is"), "as it is"),
+        ([UserString("text")], '["text"]'),
+        (deque([1, deque([2])], maxlen=5), "[1,[2]]"),
+        (range(3), "[0,1,2]"),
+        (UserList([1]), "[1]"),
+        (MappingProxyType({"a": UserDict({"b": ChainMap({"c": 1})})}), '{"a":{"b":{"c":1}}}'),
+        ([{"a": 1}.keys(), {"a": 1}.values(), {"a": 1}.items()], '[["a"],[1],[["a",1]]]'),
+    ],
+    ids=ascii,
+)
+def test_paths_are_text_and_other_mappings_and_sequences_are_as_pythons_own(value: object, output: str) -> None:
+    assert output_of(value) == output
+
+
+class Sealed(bytes): ...
+
+
+@pytest.mark.parametrize("value", [Sealed(b"x"), [Sealed(b"x")], deque([Sealed(b"x")])], ids=ascii)
+def test_bytes_by_another_name_are_no_list_of_numbers(value: object) -> None:
+    with pytest.raises(ToolError, match="a Sealed cannot be written as JSON; the tool must return text"):
+        output_of(value)
 
 
 def test_numbers_texts_and_arrays_of_other_libraries_are_written() -> None:
