@@ -249,6 +249,28 @@ def name_of(factory: object) -> str:
     return name if isinstance(name, str) else type(factory).__name__
 
 
+def shown(value: object) -> str:
+    """Return the repr of an option, for reprs and errors; a bound function in it by its name, as what it is bound to
+    may hold a key."""
+    return repr(_without_bound(value))
+
+
+class _Named(str):
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _without_bound(value: object) -> object:
+    if isinstance(value, functools.partial):
+        return _Named(f"partial({name_of(cast('object', value))}, ...)")
+    if inspect.ismethod(value):
+        return _Named(value.__qualname__)
+    if type(value) in (list, tuple):
+        items = map(_without_bound, cast("Iterable[object]", value))
+        return list(items) if isinstance(value, list) else tuple(items)
+    return value
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt name: the nearest one, or the list, cut where it is long."""
     names = sorted(known)
@@ -313,4 +335,4 @@ def as_types(value: object) -> tuple[type, ...]:
 
 def wrong(owner: str, parameter: str, value: object, wanted: str) -> WiringError:
     """Return the error for an invalid option: it names the owner, the value, and the expected kind."""
-    return WiringError(f"{owner}: {parameter}={value!r} must be {wanted}", layer=owner, parameter=parameter)
+    return WiringError(f"{owner}: {parameter}={shown(value)} must be {wanted}", layer=owner, parameter=parameter)

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, cast, overload
 from chatstack.client.hints import hints_of, kinds
 from chatstack.client.options import changed_options
 from chatstack.client.protocol import ChatClient, is_client
-from chatstack.client.wiring import Layer, check_options, name_of, option_names
+from chatstack.client.wiring import Layer, check_options, name_of, option_names, shown
 from chatstack.errors import WiringError
 from chatstack.stack.services import SupportsLayer
 
@@ -88,7 +88,7 @@ class LayerSpec:
         fields = getattr(self.source, "__dataclass_fields__", None)
         if fields is None:
             return repr(value) if value is None or isinstance(value, bool | int | float) else "..."
-        return repr(value) if name not in fields or fields[name].repr else "..."
+        return shown(value) if name not in fields or fields[name].repr else "..."
 
     def factory(self) -> tuple[Layer, Mapping[str, object]]:
         """Return the layer's factory and the options for it."""

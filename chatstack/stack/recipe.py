@@ -17,7 +17,7 @@ from chatstack.client.options import short_repr
 from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain, layer_kind, own_attribute
 from chatstack.client.stream import ChatStream
 from chatstack.client.sync import SyncClient
-from chatstack.client.wiring import Resolver, name_of, nearest, wire
+from chatstack.client.wiring import Resolver, name_of, nearest, shown, wire
 from chatstack.errors import WiringError
 from chatstack.stack.entries import LayerSource, LayerSpec, Named, check_source
 from chatstack.stack.order import misplaced
@@ -111,7 +111,7 @@ class ChatStack:
         """Add a layer inside those before it, with its own options by name: a layer's class or factory, a strategy, or
         a strategy's class. ``named("...", source)`` in its place gives it a name."""
         if args:
-            raise WiringError(f"use: {args[0]!r}: options are given by name: .use({name_of(source)}, ...=...)")
+            raise WiringError(f"use: {shown(args[0])}: options are given by name: .use({name_of(source)}, ...=...)")
         name = options.pop("name", None)
         if name is not None:
             told = f".use({name_of(source)}, name={name!r}) is deprecated: .use(named({name!r}, {name_of(source)}))"

@@ -22,6 +22,12 @@ def check_text(value: msgspec.Struct, **wanted: str) -> None:
             force_setattr(value, name, str.__str__(found))
 
 
+def shown(value: msgspec.Struct) -> str:
+    """Return the repr of a value that says in ``__rich_repr__`` what may be seen of it."""
+    fields = ", ".join(f"{name}={each!r}" for name, each in value.__rich_repr__())
+    return f"{type(value).__name__}({fields})"
+
+
 def wrong_type(value: object, field: str, wanted: str, found: object) -> InputError:
     """Return the error for a field of the wrong type."""
     kind = type(found).__name__

@@ -16,14 +16,14 @@ They hold text and one another, never what could lead back to them: so the garba
 from __future__ import annotations
 
 import base64
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from chatstack.errors import InputError
 from chatstack.values.data_urls import split_data_url
-from chatstack.values.fields import check_text, wrong_type
+from chatstack.values.fields import check_text, shown, wrong_type
 
 
 class Text(msgspec.Struct, frozen=True, tag="text", omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -171,6 +171,21 @@ class ProviderItem(
     def __post_init__(self) -> None:
         if not (type(self.provider) is type(self.json) is str):
             check_text(self, provider="text", json="JSON text")
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Return what reprs show: the type of the item and nothing else in it, as a declared tool may hold a key."""
+        try:
+            kind = msgspec.json.decode(self.json, type=_Item).type
+        except (ValueError, RecursionError):
+            kind = ""
+        return [("provider", self.provider), ("type", kind), ("json", "...")]
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+
+class _Item(msgspec.Struct):
+    type: str = ""
 
 
 class ToolResult(

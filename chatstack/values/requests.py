@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from chatstack.errors import InputError
-from chatstack.values.fields import check_text, wrong_type
+from chatstack.values.fields import check_text, shown, wrong_type
 from chatstack.values.messages import Message
 from chatstack.values.native import NativeClearing, NativeCompaction, NativeEdit
 from chatstack.values.parts import ProviderItem
@@ -138,6 +138,14 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesIts
             raise InputError(f"ChatOptions: max_tokens={self.max_tokens} must not be negative")
         if type(self.extra) is not MappingProxyType:
             force_setattr(self, "extra", MappingProxyType(dict(self.extra)))
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Return what reprs show: all fields, but of ``extra`` only the names, as keys travel in it."""
+        seen = {"extra": dict.fromkeys(self.extra, "...")}
+        return [(name, seen.get(name, getattr(self, name))) for name in self.__struct_fields__]
+
+    def __repr__(self) -> str:
+        return shown(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = {name: getattr(self, name) for name in self.__struct_fields__}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import pickle
 import subprocess
 import sys
@@ -606,6 +607,45 @@ def test_the_repr_of_a_recipe_reads_like_the_code() -> None:
 def test_the_repr_of_a_recipe_shows_no_secret_either() -> None:
     stack = ChatStack(ScriptedClient()).use(Stamp, mark="x", key="sk-secret")
     assert repr(stack).endswith(".use(Stamp, mark='x', key=...)")
+
+
+@dataclass
+class Shop:
+    api_key: str
+
+    def find(self, query: str) -> str:
+        return query
+
+
+def search(query: str, api_key: str = "") -> str:
+    return query
+
+
+BOUND = functools.partial(search, api_key="sk-secret")
+SHOWN = "partial(search, ...)"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"tools": [BOUND, Shop("sk-secret").find]}, f"tools=[{SHOWN}, Shop.find]"),
+        ({"tools": (BOUND,)}, f"tools=({SHOWN},)"),
+    ],
+    ids=str,
+)
+def test_the_repr_of_a_recipe_shows_a_bound_function_by_name_and_not_what_it_is_bound_to(
+    options: dict[str, Any], told: str
+) -> None:
+    stack = ChatStack(ScriptedClient()).use(FunctionInvoker, **options)
+    assert repr(stack).endswith(f".use(FunctionInvoker, {told})")
+
+
+@pytest.mark.parametrize("options", [{"tools": BOUND}, {"max_concurrency": BOUND}], ids=str)
+def test_an_error_shows_a_bound_function_by_name_too(options: dict[str, Any]) -> None:
+    with pytest.raises(WiringError) as caught:
+        ChatStack(ScriptedClient()).use(FunctionInvoker, **options).build()
+    assert f"{SHOWN} must be" in str(caught.value)
+    assert "sk-secret" not in str(caught.value)
 
 
 def test_the_class_of_a_strategy_takes_its_own_options_and_those_of_its_layer() -> None:

@@ -85,6 +85,26 @@ def test_the_repr_of_pictures_and_files_tells_where_the_content_lies_but_not_wha
     assert repr(part) == shown
 
 
+KEY = "sk-SECRET"
+
+
+@pytest.mark.parametrize(
+    ("json_text", "kind"),
+    [
+        (f'{{"type": "mcp", "authorization": "{KEY}"}}', "mcp"),
+        (f'{{"authorization": "{KEY}"}}', ""),
+        (f'{{"type": ["{KEY}"]}}', ""),
+        (f"no JSON, {KEY}", ""),
+        (f'"\ud800 {KEY}"', ""),
+        ('{"a":' * 9_000, ""),
+    ],
+)
+def test_the_repr_of_a_providers_item_tells_its_type_and_nothing_that_may_be_a_key(json_text: str, kind: str) -> None:
+    item = ProviderItem("openai", json_text)
+    assert repr(item) == f"ProviderItem(provider='openai', type={kind!r}, json='...')"
+    assert KEY not in repr(item.__rich_repr__())
+
+
 PNG = {"media_type": "image/png"}
 ONE_OF_THREE, ONE_OF_FOUR = "exactly one of url, data and file_id", "exactly one of url, data, text and file_id"
 UNSENDABLE: list[tuple[Image | File, str]] = [

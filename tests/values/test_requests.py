@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from chatstack import ChatOptions, ChatRequest, InputError, Message, OutputSchema, ToolDeclaration
+from chatstack import ChatOptions, ChatRequest, InputError, Message, OutputSchema, ProviderItem, ToolDeclaration
 
 
 def test_whatever_is_not_set_is_left_to_the_provider() -> None:
@@ -50,6 +50,19 @@ def test_extra_is_the_options_own_and_cannot_be_written() -> None:
     assert options.extra["user"] == "u"
     with pytest.raises(TypeError):
         options.extra["user"] = "x"  # type: ignore[index]
+
+
+def test_the_repr_of_options_tells_the_names_in_extra_and_nothing_that_may_be_a_key() -> None:
+    key = "sk-SECRET"
+    hosted = ProviderItem("openai", f'{{"type":"mcp","authorization":"{key}"}}')
+    options = ChatOptions(
+        model="m", tools=(hosted,), extra={"mcp_servers": [{"authorization_token": key}], "user": key}
+    )
+    assert repr(options).startswith("ChatOptions(model='m', instructions='', tools=(ProviderItem(")
+    assert repr(options).endswith(", extra={'mcp_servers': '...', 'user': '...'})")
+    for shown in (repr(options), repr(ChatRequest((), options)), repr(options.__rich_repr__())):
+        assert key not in shown
+    assert repr(ChatOptions()).endswith(", extra={})")
 
 
 def test_options_survive_pickle() -> None:
