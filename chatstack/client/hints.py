@@ -52,6 +52,13 @@ def written(function: object) -> Callable[..., object]:
     return cast("Callable[..., object]", function) if inspect.isroutine(function) else type(function).__call__
 
 
+def bound_names(function: object) -> set[str]:
+    """Return the names of the parameters that a partial has bound by name."""
+    if not isinstance(function, functools.partial):
+        return set()
+    return {*bound_names(cast("object", function.func)), *function.keywords}
+
+
 def options_in(source: object) -> Mapping[str, tuple[inspect.Parameter, bool]]:
     """Return the parameters of a callable that can be given by name, behind the first.
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 
 from chatstack.client.constraints import as_msgspec_says
-from chatstack.client.hints import bare, members, takes_none, written
+from chatstack.client.hints import bare, bound_names, members, takes_none, written
 from chatstack.client.wiring import service_type
 from chatstack.errors import WiringError
 from chatstack.tools.schemas import Field
@@ -65,7 +65,10 @@ def parameters_of(function: Callable[..., object], called: str) -> Parameters:
     fields: list[Field] = []
     services: dict[str, type] = {}
     context: str | None = None
+    bound = bound_names(function)
     for name, parameter in signature.parameters.items():
+        if name in bound:
+            continue
         refused = functools.partial(_refused, called, name)
         _check_form(parameter, refused)
         if name not in hints:

@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
-from chatstack.client.hints import written
+from chatstack.client.hints import bound_names, written
 from chatstack.client.loose_json import decoded_as
 from chatstack.client.wiring import name_of
 from chatstack.errors import WiringError
@@ -107,6 +107,8 @@ class Tool(Generic[P, R]):
         text = json_text.strip() or "{}"
         if self.arguments is None:
             given: dict[str, Any] = decoded_as(dict[str, Any], text)
+            for name in bound_names(self.function) & given.keys():
+                raise msgspec.ValidationError(f"Object contains unknown field `{name}`")
             return given
         decoded = decoded_as(self.arguments, text, dec_hook=model_of, enc_hook=plain_model)
         return {name: getattr(decoded, name) for name in self.arguments.__struct_fields__}
@@ -135,7 +137,8 @@ def tool(
 
     Sync or async. ``Annotated[int, "what it is for"]`` describes a parameter; bounds are those of ``msgspec.Meta``, or
     of pydantic's ``Field``. Hints are plain types, dataclasses, ``TypedDict``, ``msgspec.Struct`` and pydantic models.
-    A parameter of type ``ToolContext`` or ``Injected[Service]`` is filled in at each call, and not part of the schema.
+    A parameter of type ``ToolContext`` or ``Injected[Service]`` is filled in at each call, and not part of the schema;
+    nor is one that a ``functools.partial`` has bound, such as a key: the model neither sees it nor can give another.
     Raises ``WiringError`` for a parameter that has no type hint, or one that cannot be described as JSON, for a name
     that providers would refuse, for a generator function, and for anything else that cannot be a tool.
     """

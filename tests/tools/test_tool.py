@@ -365,6 +365,50 @@ def test_what_a_partial_has_bound_by_position_is_not_the_models_to_fill_in() -> 
     assert made(city="Dubai") == "Dubai"
 
 
+class Agency:
+    def book(self, city: str, api_key: str = "", nights: int = 1) -> str:
+        """Books."""
+        return f"{nights} nights in {city}, {api_key}"
+
+    bound = functools.partialmethod(book, api_key="sk-SECRET")
+
+
+BOUND = functools.partial(Agency().book, api_key="sk-SECRET")
+CONTEXT = ToolContext(conversation_id=None, call_id="c", tool_name="book", round=0, messages=())
+PARTIALS: list[Callable[..., str]] = [
+    BOUND,
+    Agency().bound,
+    functools.partial(functools.partial(Agency().book, nights=3, api_key="sk-SECRET")),
+]
+
+
+@pytest.mark.parametrize("bound", PARTIALS)
+def test_what_a_partial_has_bound_by_name_is_not_the_models_to_see_or_to_fill_in(bound: Callable[..., str]) -> None:
+    made = tool(bound)
+    assert "sk-SECRET" not in made.parameters
+    assert "api_key" not in schema_of(made)["properties"]
+    assert "api_key" not in made.arguments_from('{"city": "Dubai"}')
+    assert made(**made.arguments_from('{"city": "Dubai"}')).endswith(" nights in Dubai, sk-SECRET")
+    with pytest.raises(msgspec.ValidationError, match="unknown field `api_key`"):
+        made.arguments_from('{"city": "Dubai", "api_key": "mine"}')
+
+
+def test_a_bound_service_is_not_asked_of_the_container_and_a_bound_parameter_needs_no_hint() -> None:
+    def book(city: str, database: Injected[Database], context: ToolContext, session) -> str:  # type: ignore[no-untyped-def]
+        return city
+
+    made = tool(functools.partial(book, database=Database(), context=CONTEXT, session=threading.Lock()))
+    assert list(schema_of(made)["properties"]) == ["city"]
+    assert (dict(made.services), made.context_parameter) == ({}, None)
+
+
+def test_a_model_cannot_fill_in_what_is_bound_behind_a_schema_either() -> None:
+    made = Tool.from_schema(BOUND, name="book", parameters={"type": "object"})
+    assert made.arguments_from('{"city": "Dubai"}') == {"city": "Dubai"}
+    with pytest.raises(msgspec.ValidationError, match="unknown field `api_key`"):
+        made.arguments_from('{"city": "Dubai", "api_key": "mine"}')
+
+
 @pytest.mark.parametrize("name", ["get weather", "wetter.heute", "größe", "x" * 129])
 def test_a_name_that_providers_refuse_is_refused_here(name: str) -> None:
     with pytest.raises(WiringError, match="letters, digits, _ and -"):
