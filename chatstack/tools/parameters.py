@@ -112,8 +112,6 @@ def _check_form(parameter: inspect.Parameter, refused: Callable[[str], WiringErr
         is_starred = parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
         fault = "takes any number of arguments" if is_starred else "is positional-only"
         raise refused(f"{fault}; tools need named parameters")
-    if parameter.name.startswith("__") and parameter.name.endswith("__"):
-        raise refused("has a name that Python keeps for itself; rename it")
 
 
 def _injected(hint: object, refused: Callable[[str], WiringError]) -> object | None:
@@ -142,6 +140,8 @@ def _service(hint: object, refused: Callable[[str], WiringError]) -> type:
 
 
 def _field(parameter: inspect.Parameter, hint: Any, refused: Callable[[str], WiringError]) -> Field:
+    if parameter.name.startswith("__"):  # a class has such names otherwise, or not at all
+        raise refused("has a name that Python keeps for itself; rename it")
     try:
         told = as_msgspec_says(hint)
     except (TypeError, ValueError, RecursionError, re.error) as error:

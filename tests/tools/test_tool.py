@@ -393,6 +393,15 @@ def test_what_a_partial_has_bound_by_name_is_not_the_models_to_see_or_to_fill_in
         made.arguments_from('{"city": "Dubai", "api_key": "mine"}')
 
 
+def test_a_parameter_that_no_model_fills_in_may_have_any_name() -> None:
+    def book(city: str, __database: Injected[Database], __context: ToolContext) -> str:
+        return city
+
+    made = tool(book)
+    assert list(schema_of(made)["properties"]) == ["city"]
+    assert (dict(made.services), made.context_parameter) == ({"__database": Database}, "__context")
+
+
 def test_a_bound_service_is_not_asked_of_the_container_and_a_bound_parameter_needs_no_hint() -> None:
     def book(city: str, database: Injected[Database], context: ToolContext, session) -> str:  # type: ignore[no-untyped-def]
         return city
@@ -435,7 +444,10 @@ def with_bytes(data: bytearray = bytearray(b"a")) -> None: ...  # noqa: B008
 def locked(value: list[int] = [threading.Lock()]) -> None: ...  # type: ignore[list-item]  # noqa: B006, B008
 
 
-@pytest.mark.parametrize("name", ["__init__", "__post_init__", "__dict__", "__slots__", "__class__", "__annotations__"])
+OF_PYTHON = ["__init__", "__post_init__", "__dict__", "__slots__", "__class__", "__annotations__", "__y", "__y_", "__"]
+
+
+@pytest.mark.parametrize("name", OF_PYTHON)
 def test_a_parameter_with_a_name_of_pythons_own_is_refused(name: str) -> None:
     made: dict[str, Any] = {}
     exec(f"def take({name}: int) -> None: ...", made)
