@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
+from msgspec import inspect
+
+from chatstack.client.json_schemas import types_in
 
 _FENCE = "```"
 _NUMBER = re.compile(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?")
@@ -105,20 +108,7 @@ def _is_time_of_number(given: object, taken: object) -> bool:
 @functools.lru_cache(maxsize=256)
 def _has_times(kind: Any) -> bool:
     """True for a type with a date and time, or a duration, somewhere in it."""
-    from msgspec import inspect  # only where something did not fit
-
-    left: list[object] = [inspect.type_info(kind)]
-    seen: set[int] = set()
-    while left:
-        each = left.pop()
-        if isinstance(each, inspect.DateTimeType | inspect.TimeDeltaType):
-            return True
-        if isinstance(each, tuple):
-            left.extend(cast("tuple[object, ...]", each))
-        elif isinstance(each, inspect.Type | inspect.Field) and id(each) not in seen:
-            seen.add(id(each))  # a type may hold itself
-            left.extend(getattr(each, name) for name in each.__struct_fields__)
-    return False
+    return any(isinstance(each, inspect.DateTimeType | inspect.TimeDeltaType) for each in types_in(kind))
 
 
 def unfenced(text: str) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from chatstack.client.constraints import as_msgspec_says, is_pydantics
+from chatstack.client.json_schemas import Schema, described
 from chatstack.client.loose_json import decoded_as, unfenced
 from chatstack.errors import InputError, OutputError
 from chatstack.values.requests import OutputSchema
@@ -37,8 +38,6 @@ _STRICT_FORMATS = frozenset({"date", "date-time", "duration", "email", "hostname
 _TYPES: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 _NOT_READ = {"length": "was cut off by a limit", "refused": "was refused"}
 _WHY = {"tool_calls": "is a call of tools, and ", "paused": "was paused, and "}
-
-Schema = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +139,9 @@ def _by_pydantic(kind: Any) -> tuple[Schema, Callable[[str], Any]] | None:
 
 
 def _by_msgspec(kind: Any) -> tuple[Schema, Callable[[str], Any]]:
-    (top,), components = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
-    schema: Schema = dict(top)
-    if components:
-        schema["$defs"] = dict(components)
+    schema, definitions = described(kind)
+    if definitions:
+        schema["$defs"] = definitions
     return _inlined(schema), functools.partial(decoded_as, kind)
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from chatstack.client.json_schemas import described
 from chatstack.errors import WiringError
 
 Field: TypeAlias = tuple[str, Any] | tuple[str, Any, Any]
@@ -29,9 +30,7 @@ def schema_of(arguments: type[msgspec.Struct], called: str) -> str:
     """Return the JSON schema of these arguments. Raises ``WiringError`` where JSON cannot describe one."""
     models: dict[str, Any] = {}
     try:
-        (top,), components = msgspec.json.schema_components(
-            (arguments,), schema_hook=functools.partial(_model_schema, models), ref_template="#/$defs/{name}"
-        )
+        top, components = described(arguments, functools.partial(_model_schema, models))
         _add_definitions(components, models)
     except Exception as error:  # an annotation is code, so it may raise anything
         raise WiringError(f"tool {called!r}: {_indescribable(arguments, error)}") from error
@@ -46,7 +45,7 @@ def _indescribable(arguments: type[msgspec.Struct], error: Exception) -> str:
     """Return which parameter's type has no schema by itself, and what to use; what the error says where none is."""
     for field in msgspec.structs.fields(arguments):
         try:
-            msgspec.json.schema_components((field.type,), schema_hook=functools.partial(_model_schema, {}))
+            described(field.type, functools.partial(_model_schema, {}))
         except Exception as own:  # noqa: BLE001 - likewise
             where = f"parameter {field.encode_name!r} ({getattr(field.type, '__name__', field.type)})"
             if str(own).startswith("Type unions"):

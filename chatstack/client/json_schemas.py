@@ -1,0 +1,68 @@
+"""JSON schemas of types, as msgspec makes them, with the formats of times that it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias, cast
+
+import msgspec
+from msgspec import inspect
+
+Schema: TypeAlias = dict[str, Any]
+
+_TIMES: dict[type, str] = {inspect.DateTimeType: "date-time", inspect.TimeType: "time"}
+"""Formats that msgspec leaves out where a time zone may be given or not, and that it reads: without one, a model writes
+"10:00", or a date alone."""
+_BELOW = (("item_type", "items"), ("value_type", "additionalProperties"))
+
+
+def described(kind: Any, hook: Callable[[type], Schema] | None = None) -> tuple[Schema, dict[str, Schema]]:
+    """Return the JSON schema of a type, and the definitions that it refers to as ``#/$defs/...``.
+
+    ``hook`` gives the schema of a class that msgspec does not know. Raises whatever an annotation raises.
+    """
+    kinds = list(types_in(kind))
+    structures = [each for each in kinds if hasattr(each, "fields")]
+    (schema, *references), definitions = msgspec.json.schema_components(
+        (kind, *(each.cls for each in structures)), schema_hook=hook, ref_template="#/$defs/{name}"
+    )
+    _name_times(kinds[0], schema)
+    for structure, reference in zip(structures, references, strict=True):
+        own = definitions[reference["$ref"].rsplit("/", 1)[-1]]
+        places = list(own["properties"].values()) if "properties" in own else own["prefixItems"]
+        for field, place in zip(reversed(structure.fields), reversed(places), strict=False):  # the first may be a tag
+            _name_times(field.type, place)
+    return schema, definitions
+
+
+def types_in(kind: Any) -> Iterator[Any]:
+    """Yield what ``msgspec.inspect`` says of a type, and of each type in it."""
+    left: list[object] = [inspect.type_info(kind)]
+    seen: dict[int, object] = {}
+    while left:
+        each = left.pop()
+        if isinstance(each, tuple):
+            left.extend(cast("tuple[object, ...]", each))
+        elif isinstance(each, inspect.Type | inspect.Field) and id(each) not in seen:
+            seen[id(each)] = each  # a type may hold itself
+            left.extend(getattr(each, name) for name in each.__struct_fields__)
+            if isinstance(each, inspect.Type):
+                yield each
+
+
+def _name_times(kind: Any, schema: Schema) -> None:
+    """Add the formats of times to the schema of a type that msgspec has just made, down to the classes in it."""
+    while isinstance(kind, inspect.Metadata):
+        kind = kind.type
+    if type(kind) in _TIMES and kind.tz is None and schema.get("type") == "string":
+        schema.setdefault("format", _TIMES[type(kind)])
+    for part, word in _BELOW:
+        if hasattr(kind, part) and isinstance(schema.get(word), dict):
+            _name_times(getattr(kind, part), schema[word])
+    if isinstance(kind, inspect.TupleType):
+        for each, place in zip(kind.item_types, cast("Sequence[Schema]", schema.get("prefixItems", ())), strict=True):
+            _name_times(each, place)
+    if isinstance(kind, inspect.UnionType):
+        for each in kind.types:
+            for place in cast("Sequence[Schema]", schema.get("anyOf", ())):  # of each kind of JSON there is one at most
+                _name_times(each, place)
