@@ -36,6 +36,8 @@ class Block:
     name: str = ""
     pieces: list[str] = field(default_factory=list[str])
     item_id: str = ""
+    came_at: int | None = None
+    """Its place in upstream's answer, if it began there."""
 
     @property
     def text(self) -> str:

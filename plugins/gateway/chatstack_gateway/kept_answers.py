@@ -191,11 +191,10 @@ class _KeptBlocks(KeptWriter):
         fields, out = cast("WireObject", event.fields), b""
         place = self._places.get(index)
         if place is None:
-            is_kept = any(each is self._open and at not in self._rewritten for at, each in self._places.items())
-            if self._open is not None and not is_kept:
+            if self._open is not None and (self._open.came_at is None or self._open.came_at in self._rewritten):
                 out = self._encoded(self._closed())
             place = self._places[index] = self._open = self._block_of(event)
-            place.index = self._blocks if self._is_changed else index
+            place.came_at, place.index = index, self._blocks if self._is_changed else index
             self._blocks = max(self._blocks, place.index + 1)
         self._noted(event)
         out += self._shown(event, {**fields, self._index: place.index})
@@ -225,8 +224,13 @@ class _KeptBlocks(KeptWriter):
             self._open = None
 
     def _closed(self) -> Iterator[WireObject]:
-        self._rewritten |= {index for index, block in self._places.items() if block is self._open}
+        self._rewrite_open()
         yield from super()._closed()
+
+    def _rewrite_open(self) -> None:
+        """Take note that what is to come of the open block is written, not upstream's."""
+        if self._open is not None and self._open.came_at is not None:
+            self._rewritten.add(self._open.came_at)
 
     def _left_out(self, event: CameEvent) -> bytes:
         index = (event.fields or {}).get(self._index)
@@ -257,6 +261,11 @@ class _KeptResponses(_KeptBlocks, ResponsesWriter):
     _index = "output_index"
     _stops = "response.output_item.done"
     _ends = ("response.completed", "response.incomplete", "response.failed")
+
+    def _written(self, update: ChatUpdate) -> bytes:
+        out = super()._written(update)
+        self._rewrite_open()  # the events of an item's end tell all of its text again
+        return out
 
     def _ended_block(self, block: Block, fields: WireObject) -> None:
         super()._ended_block(block, fields)

@@ -154,6 +154,25 @@ class Ending:
                     yield replace(update, message_done=done)
 
 
+@dataclass(frozen=True)
+class Stammering:
+    """Says a word once more behind each piece of text that holds it."""
+
+    inner: ChatClient
+    _: KW_ONLY
+    word: str
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await ChatStream.primed(self._stammered(await self.inner.send(request)))
+
+    async def _stammered(self, stream: ChatStream) -> AsyncGenerator[ChatUpdate, None]:
+        async with stream:
+            async for update in stream:
+                yield update
+                if self.word in update.text:
+                    yield ChatUpdate(text=self.word)
+
+
 def ending(**options: str) -> Callable[[ChatClient], ChatStack]:
     return lambda provider: ChatStack(provider).use(Ending, **options)
 
@@ -243,6 +262,22 @@ def test_a_changed_stream_of_responses_keeps_items_and_numbers() -> None:
     assert final["output"][1]["content"][0]["text"] == "HELLO"
     places = [each["output_index"] for each in events if each["type"] == "response.output_item.done"]
     assert places == [0, 1, 2]
+
+
+def test_words_that_a_layer_puts_into_an_item_of_responses_stand_in_all_of_its_events() -> None:
+    def stammering(provider: ChatClient) -> ChatStack:
+        return ChatStack(provider).use(Stammering, word="he")
+
+    with upstream(scripted(WHOLE, RICH)) as api, serving(settings(api), stammering) as gateway:
+        lines = ask(gateway.url, "responses", body("responses", history(1), stream=True)).text.splitlines()
+    events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+    assert "".join(each["delta"] for each in events if each["type"] == "response.output_text.delta") == "hehello"
+    assert [each["text"] for each in events if each["type"] == "response.output_text.done"] == ["hehello"]
+    (final,) = (each["response"] for each in events if each["type"] == "response.completed")
+    items = [each["item"] for each in events if each["type"] == "response.output_item.done"]
+    assert items == final["output"]
+    assert items[1]["content"][0]["text"] == "hehello"
+    assert [items[0], items[2]] == [REASONED, PATCH]
 
 
 @pytest.mark.parametrize("layer", [loud, ending(without="llo")], ids=["loud", "last words left out"])
