@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeAlias, cast
 
 from chatstack import ChatResponse, ChatUpdate
 from chatstack.providers.extras import WireObject
 from chatstack.providers.wires import Form, write_messages
+from chatstack.values.parts import Part
+from chatstack.values.responses import CallDelta
 from chatstack_gateway.answer_terms import CHAT_FINISHES, STOP_REASONS
 from chatstack_gateway.events import decoded
 from chatstack_gateway.positions import written
+
+Words: TypeAlias = tuple[str, str, Part | None, CallDelta | None]
+"""What an update says to the caller. Hashable."""
 
 _WRITTEN = ("content", "tool_calls", "function_call")
 """Fields of a message of chat completions that are written anew."""
@@ -20,20 +25,20 @@ _WRITTEN = ("content", "tool_calls", "function_call")
 
 @dataclass(slots=True, eq=False)
 class CameEvent:
-    """An event of a stream, and the updates that it was read as; ``left`` are those that no layer has handed on."""
+    """An event of a stream, the updates that it was read as, and those that the layers have handed on as they came."""
 
     raw: bytes
     fields: WireObject | None
-    updates: Sequence[ChatUpdate]
-    left: list[ChatUpdate] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.left = [*self.updates]
+    updates: list[ChatUpdate]
+    handed_on: list[ChatUpdate] = field(default_factory=list[ChatUpdate])
 
     @property
-    def handed_on(self) -> list[ChatUpdate]:
-        """The updates that the layers have handed on as they came."""
-        return [each for each in self.updates if each not in self.left]
+    def is_kept(self) -> bool:
+        """True if the layers have handed on all of it, in its order."""
+        return self.handed_on == self.updates
+
+
+_Own: TypeAlias = tuple[CameEvent, ChatUpdate]
 
 
 @dataclass(slots=True, eq=False)
@@ -45,25 +50,50 @@ class CameAnswer:
     events: deque[CameEvent] = field(default_factory=deque[CameEvent])
     head: Mapping[str, object] = field(default_factory=dict[str, object])
     """The first event."""
-    last: Sequence[ChatUpdate] = ()
-    """Updates behind the events: what these have told before."""
+    done: ChatUpdate | None = None
+    """The update with the message; None before the end."""
+    told: Set[Words] = frozenset()
+    """Words of the updates behind the events: what these have told before."""
+    _left: dict[Words, deque[_Own]] = field(default_factory=dict[Words, deque[_Own]])
+    """Updates of the events that no layer has handed on, by what they say. Without this index all events would be
+    searched for each update that a layer has changed."""
 
-    @property
-    def done(self) -> ChatUpdate | None:
-        """The update with the message; None before the end."""
-        return self.last[-1] if self.last else None
-
-    def add(self, raw: bytes, event: object, updates: Sequence[ChatUpdate]) -> None:
+    def add(self, raw: bytes, event: object, updates: list[ChatUpdate]) -> None:
         """Note an event."""
         fields = _object(event)
         self.head = self.head or fields
-        self.events.append(CameEvent(raw, fields, updates))
+        came = CameEvent(raw, fields, updates)
+        self.events.append(came)
+        for update in updates:
+            self._left.setdefault(words_of(update), deque()).append((came, update))
 
     def end(self, raw: bytes, updates: Sequence[ChatUpdate]) -> None:
         """Note the end, with what followed the last event that has an update."""
-        self.last = updates
+        self.done, self.told = updates[-1], {words_of(each) for each in updates}
         if raw:
-            self.events.append(CameEvent(raw, None, ()))
+            self.events.append(CameEvent(raw, None, []))
+
+    def hand_on(self, update: ChatUpdate) -> CameEvent | None:
+        """Return the first event that has left what an update says; from now on it is handed on."""
+        words = words_of(update)
+        if words not in self._left:
+            return None
+        event, own = self._left[words][0]
+        event.handed_on.append(own)
+        self._forget(words, event)
+        return event
+
+    def leave_out(self, event: CameEvent) -> None:
+        """Forget what is left of an event. All events before it have gone: what it says is found in it first."""
+        for update in event.updates:
+            self._forget(words_of(update), event)
+
+    def _forget(self, words: Words, event: CameEvent) -> None:
+        left = self._left.get(words)
+        if left and left[0][0] is event:
+            left.popleft()
+            if not left:
+                del self._left[words]
 
     def is_kept(self, response: ChatResponse) -> bool:
         """Return True if the layers made nothing else of it."""
@@ -94,6 +124,11 @@ class CameAnswer:
         message = {**message, "content": None, **(items[-1] if items else {})}
         finish = {"finish_reason": CHAT_FINISHES[reason]} if is_other else {}
         return written({**answer, "choices": [{**first, "message": message, **finish}, *others]}).encode()
+
+
+def words_of(update: ChatUpdate) -> Words:
+    """Return what an update says to the caller; falsy values alone, if it says nothing."""
+    return (update.text, update.reasoning, update.part, update.call_delta)
 
 
 def _output(answer: WireObject, items: Sequence[WireObject]) -> list[WireObject]:

@@ -13,7 +13,7 @@ from chatstack.providers.wires import Form
 from chatstack_gateway.answer_events import AnswerWriter, Block, Kind
 from chatstack_gateway.answer_forms import ChatWriter, MessagesWriter, ResponsesWriter
 from chatstack_gateway.answer_terms import CHAT_FINISHES, STOP_REASONS
-from chatstack_gateway.came_answers import CameAnswer, CameEvent
+from chatstack_gateway.came_answers import CameAnswer, CameEvent, words_of
 
 _SAID = ("content", "reasoning_content", "reasoning", "tool_calls", "function_call")
 """Fields of a delta of chat completions that updates are read from."""
@@ -32,26 +32,25 @@ class KeptWriter(AnswerWriter):
         self._is_changed = False
 
     def add(self, update: ChatUpdate) -> bytes:
-        said = _said(update)
-        if not any(said):
+        words = words_of(update)
+        if not any(words):
             return b""
-        events = self.came.events
-        if any(_said(each) == said for each in self.came.last):  # told by the events in front of it
+        if words in self.came.told:  # by the events in front of it
             out = self._before_end()
             return out + super().add(update) if self._is_changed and update.part is not None else out
-        for event in events:
-            found = next((each for each in event.left if _said(each) == said), None)
-            if found is not None:
-                out = b""
-                while events[0] is not event:
-                    out += self._passed(events.popleft())
-                event.left.remove(found)
-                return out if event.left else out + self._passed(events.popleft())
-        return self._written(update)
+        event = self.came.hand_on(update)
+        if event is None:
+            return self._written(update)
+        events, gone = self.came.events, list[CameEvent]()
+        while events[0] is not event:
+            gone.append(events.popleft())
+        if event.is_kept:
+            gone.append(events.popleft())
+        return b"".join(map(self._passed, gone))
 
     def finish(self, response: ChatResponse) -> bytes:
         events = self.came.events
-        if not self._is_changed and not any(each.left for each in events) and self.came.is_kept(response):
+        if not self._is_changed and all(each.is_kept for each in events) and self.came.is_kept(response):
             return b"".join(map(self._kept, events))
         out = self._before_end()
         self._is_changed = True
@@ -67,15 +66,16 @@ class KeptWriter(AnswerWriter):
 
     def _written(self, update: ChatUpdate) -> bytes:
         """Return the events for an update that is not upstream's."""
-        events, out = self.came.events, b""
+        events, gone = self.came.events, list[CameEvent]()
         self._is_changed = True
-        while events and not self._is_end(events[0]) and (not events[0].updates or events[0].handed_on):
-            out += self._passed(events.popleft())
-        return out + super().add(update)
+        while events and not self._is_end(events[0]) and (events[0].handed_on or not events[0].updates):
+            gone.append(events.popleft())
+        return b"".join(map(self._passed, gone)) + super().add(update)
 
     def _passed(self, event: CameEvent) -> bytes:
-        if not event.left:
+        if event.is_kept:
             return self._kept(event)
+        self.came.leave_out(event)
         self._is_changed = True
         return self._left_out(event)
 
@@ -289,10 +289,6 @@ def kept_writer(form: Form, came: CameAnswer, model: str) -> KeptWriter:
     if form == "chat":
         return _KeptChat(came, model)
     return (_KeptMessages if form == "messages" else _KeptResponses)(came, model)
-
-
-def _said(update: ChatUpdate) -> tuple[object, ...]:
-    return (update.text, update.reasoning, update.part, update.call_delta)
 
 
 def _finishes(chunk: Mapping[str, object]) -> bool:
