@@ -15,7 +15,8 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 KEYS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
 """Headers that hold a caller's key."""
 
-_OF_CALLERS = KEYS | {b"anthropic-beta", b"openai-organization", b"openai-project"}
+_OF_ACCOUNTS = KEYS | {b"openai-organization", b"openai-project"}
+_OF_CALLERS = _OF_ACCOUNTS | {b"anthropic-beta"}
 _OUR_SECRET = os.urandom(16)
 
 TOKEN = b"x-chatstack-token"
@@ -73,8 +74,12 @@ def readable(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]
 def caller_of(headers: Headers) -> str:
     """Return what tells callers apart that upstream may treat differently: a digest of key, organization and betas,
     which says nothing outside of this process."""
-    own = sorted(each for each in headers if each[0] in _OF_CALLERS)
-    return hashlib.blake2b(repr(own).encode(), key=_OUR_SECRET, digest_size=16).hexdigest()
+    return _digest(headers, _OF_CALLERS)
+
+
+def account_of(headers: Headers) -> str:
+    """Return a digest of key and organization, as ``caller_of`` does: betas may differ from call to call."""
+    return _digest(headers, _OF_ACCOUNTS)
 
 
 def is_signed(headers: Headers) -> bool:
@@ -96,3 +101,8 @@ def as_mapping(headers: Headers) -> Mapping[str, str]:
 def _of_connection(headers: Headers) -> frozenset[bytes]:
     named = (each.strip().lower() for name, value in headers if name == b"connection" for each in value.split(b","))
     return _HOP.union(named)
+
+
+def _digest(headers: Headers, names: frozenset[bytes]) -> str:
+    own = sorted(each for each in headers if each[0] in names)
+    return hashlib.blake2b(repr(own).encode(), key=_OUR_SECRET, digest_size=16).hexdigest()

@@ -4,44 +4,47 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Set
+from collections import deque
+from collections.abc import Iterator
 
 from chatstack.context.histories.digests import soft_digest
 from chatstack.lru import Lru
 from chatstack_gateway.exchange import Exchange
+from chatstack_gateway.headers import account_of
 
 _SECONDS = 3_600
 _MOST = 1_000
 
 
 class RefusedEdits:
-    """Knows conversations by their caller and all messages of a refused request, which later requests begin with."""
+    """Knows conversations by their account and all messages of a refused request, which later requests begin with.
+
+    System messages, instructions and betas are left out: apps write a date or a state there, another one for each call.
+    The account is not: a request that is refused to one account, which anybody can bring about, would have those of all
+    others that begin with its messages go out unedited, and too long maybe. So a renewed token costs one more refusal.
+    """
 
     def __init__(self) -> None:
-        self._until: Lru[tuple[int, bytes], float] = Lru(_MOST)
-        self._lengths: set[int] = set()
+        self._until: Lru[bytes, float] = Lru(_MOST)
 
     def add(self, exchange: Exchange) -> None:
         """Remember the conversation of a request whose edits were refused."""
-        for beginning in _beginnings(exchange, {len(exchange.request.messages)}):
-            self._until.put(beginning, time.monotonic() + _SECONDS)
-            self._lengths = {length for length, _ in self._until}
+        for whole in deque(_beginnings(exchange), maxlen=1):
+            self._until.put(whole, time.monotonic() + _SECONDS)
 
     def knows(self, exchange: Exchange) -> bool:
-        """Return True for a request that goes on such a conversation."""
-        if not self._lengths:
+        """Return True for a request that goes on such a conversation. Any thread may ask."""
+        if not self._until:
             return False
         now = time.monotonic()
-        found = map(self._until.get, _beginnings(exchange, self._lengths))
-        return any(until is not None and until > now for until in found)
+        return any(self._until.peek(each, now) > now for each in _beginnings(exchange))
 
 
-def _beginnings(exchange: Exchange, lengths: Set[int]) -> Iterator[tuple[int, bytes]]:
-    """Yield the lengths and digests of the beginnings that are so long, as callers send them again: other marks for a
-    cache, or another order of keys, make no other conversation."""
-    request = exchange.request
-    running = hashlib.blake2b(f"{exchange.caller} {request.options.instructions}".encode(), digest_size=16)
-    for length, message in enumerate(request.messages, 1):
-        running.update(soft_digest(message))
-        if length in lengths:
-            yield length, running.digest()
+def _beginnings(exchange: Exchange) -> Iterator[bytes]:
+    """Yield a digest for each beginning of the messages, as callers send them again: other marks for a cache, or
+    another order of keys, make no other conversation."""
+    running = hashlib.blake2b(account_of(exchange.headers).encode(), digest_size=16)
+    for message in exchange.request.messages:
+        if message.role != "system":
+            running.update(soft_digest(message))
+            yield running.digest()

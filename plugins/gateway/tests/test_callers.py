@@ -90,6 +90,28 @@ def test_an_edit_that_is_refused_leaves_other_conversations_and_callers_alone(fo
             assert (api.requests[-1].body == sent) is (key == "a")
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_an_edit_that_is_refused_stays_undone_under_another_system_prompt_and_other_betas(form: str) -> None:
+    async def picky(seen: Seen, wire: Wire) -> None:
+        if len(seen.body) < 10_000:
+            await wire.whole(b'{"error": {"message": "no"}}', 400)
+        else:
+            await wire.whole(json.dumps(WHOLE[form]).encode())
+
+    def sent(call: int) -> bytes:
+        head = f"It is call {call}, and you are {'very ' * call}helpful."
+        said = [*history(6), *(Message.user("continue") for _ in range(call))]
+        if form == "responses":
+            return body(form, said, instructions=head)
+        return body(form, [Message.system(head), *said])
+
+    with upstream(picky) as api, serving(Settings(Upstream(api.url)), pruned) as gateway:
+        for call in range(3):
+            headers = {"x-api-key": "k", "anthropic-beta": f"beta-{call}"}
+            assert ask(gateway.url, form, sent(call), **headers).status_code == 200
+        assert [len(each.body) < 10_000 for each in api.requests] == [True, False, False, False]
+
+
 def test_a_key_that_asks_too_often_leaves_summaries_to_the_others() -> None:
     async def play(seen: Seen, wire: Wire) -> None:
         if seen.header("authorization") != "Bearer good":
