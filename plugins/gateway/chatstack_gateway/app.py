@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Scope
 
 from chatstack.providers.wires import Form
 from chatstack_gateway.admission import is_admin, refused
@@ -77,16 +77,14 @@ def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> S
     ]
     app = Starlette(
         routes=[
-            *model_routes,
-            *(_routes_around(gateway, settings.api) if settings.api else ()),
             Route("/chatstack/editing", editing, methods=["GET", "PUT"]),
             Route("/chatstack/health", health, methods=["GET"]),
             Route("/chatstack/", shown, methods=["GET"]),
             Route("/chatstack/activity", shown, methods=["GET"]),
             Route("/metrics", shown, methods=["GET"]),
-            # What is meant for the gateway goes no further: it may hold the administrator's token.
-            *(Route(path, _unknown, methods=_ANY) for path in ("/chatstack", "/chatstack/{path:path}")),
-            *(Route(path, _unknown, methods=_ANY) for path in ("/metrics", "/metrics/")),
+            _OwnRoute("/{path:path}", _unknown, methods=_ANY),
+            *model_routes,
+            *(_routes_around(gateway, settings.api) if settings.api else ()),
             Route("/v1/{path:path}", ForwardedRoute(gateway), methods=_ANY),
             Route("/{path:path}", ForwardedRoute(gateway), methods=_ANY),
         ],
@@ -96,13 +94,22 @@ def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> S
     return app
 
 
+class _OwnRoute(Route):
+    """The route of all that is meant for the gateway, misspelt or not. It goes no further, as it may hold the
+    administrator's token: so this stands in front of the routes to upstream."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        first = str(scope["path"]).lstrip("/").partition("/")[0]
+        return super().matches(scope) if first.lower() in ("chatstack", "metrics") else (Match.NONE, {})
+
+
 async def _unknown(request: Request) -> Response:
     """Name the right call to somebody who made a wrong one of the gateway's own."""
     path = request.url.path
     methods = _OWN.get(path)
     if methods is not None:
         return JSONResponse({"error": f"{path} takes {methods}"}, 405, {"allow": methods})
-    right = [each for each in _OWN if each.rstrip("/") == path.rstrip("/")] or _OWN
+    right = [each for each in _OWN if each.strip("/") == path.strip("/").lower()] or _OWN
     return JSONResponse({"error": f"there is no {path} here, but {', '.join(right)}"}, 404)
 
 

@@ -21,6 +21,10 @@ KEY, OWN, TOKEN = "sk-callers-key-1234567890", "sk-servers-key-1234567890", "gat
 SHORT = [Message.user("hello")]
 
 
+async def answer_of_any(seen: Seen, wire: Wire) -> None:
+    await wire.whole(b"upstream's")
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_callers_key_goes_on_as_it_came(form: str) -> None:
     with upstream(answer) as api, serving(Settings(Upstream(api.url))) as gateway:
@@ -67,6 +71,30 @@ def test_a_wrong_call_of_the_gateways_own_is_told_the_right_one_and_goes_no_furt
             expected = 404
             assert path.rstrip("/") in got.json()["error"].partition("but ")[2] or path == "/chatstack/x/y"
         assert (got.status_code, api.requests) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("path", "right"),
+    [
+        *(("/metrics/x", ""), ("//metrics", "/metrics"), ("/Metrics", "/metrics"), ("/%6Detrics/x", "")),
+        *(("//chatstack/editing", "/chatstack/editing"), ("/ChatStack/editing/", "/chatstack/editing")),
+        *(("/chatstack//editing", ""), ("/chatstack%2Fx", ""), ("/%2Fchatstack/x", "")),
+        *((f"{own}{path}", "") for own in ("/chatstack", "//metrics") for path in (*PATHS.values(), "/responses")),
+    ],
+)
+def test_a_misspelt_call_of_the_gateways_own_goes_no_further(path: str, right: str) -> None:
+    with upstream(answer) as api, serving(Settings(Upstream(api.url), admin_token=TOKEN)) as gateway:
+        for method in ("GET", "POST", "PUT"):
+            got = httpx2.request(method, gateway.url + path, headers={"authorization": f"Bearer {TOKEN}"})
+            assert (got.status_code, api.requests) == (404, [])
+            assert got.json()["error"].partition(" here, but ")[2] == right or not right
+
+
+@pytest.mark.parametrize("path", ["/metricsx", "/chatstacks/x", "/v1/metrics", "/v1/chatstack/x"])
+def test_a_path_that_is_not_the_gateways_own_goes_on(path: str) -> None:
+    with upstream(answer_of_any) as api, serving(Settings(Upstream(api.url))) as gateway:
+        assert httpx2.get(gateway.url + path).text == "upstream's"
+        assert [each.line for each in api.requests] == [f"GET {path} HTTP/1.1"]
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
