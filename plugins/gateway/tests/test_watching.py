@@ -18,7 +18,7 @@ from answers import PATHS, WHOLE
 from asks import body, history
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from test_fail_open import FORMS, answer, ask, form_of, pruned
-from upstreams import Seen, Server, Wire, serving, upstream
+from upstreams import Seen, Server, Wire, none_left, serving, upstream
 
 from chatstack import (
     ChatClient,
@@ -298,8 +298,7 @@ def test_nothing_of_an_exchange_is_kept_when_it_is_over(observe: bool, stream: b
         if observe:
             told(gateway)
         gateway.settled()
-        gc.collect()
-        assert not [each for each in gc.get_objects() if isinstance(each, (Exchange, Tee))]
+        assert none_left(Exchange, Tee)
 
 
 def test_what_is_held_does_not_grow_with_the_conversations(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -128,6 +129,18 @@ def upstream(script: Script) -> Iterator[Upstream]:
         loop.call_soon_threadsafe(over.set)
         thread.join(20)
         loop.close()
+
+
+def none_left(*kinds: type) -> bool:
+    """Return True once no object of these kinds is alive. Tasks end a little after their request, and the collector
+    does nothing while it runs in another thread."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        gc.collect()
+        if not any(isinstance(each, kinds) for each in gc.get_objects()):
+            return True
+        time.sleep(0.05)
+    return False
 
 
 class Server(uvicorn.Server):
