@@ -25,7 +25,8 @@ from chatstack import (
 )
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.stream import ChatStream
-from chatstack.context.histories.history import Form, History
+from chatstack.context.histories.conversations import Form
+from chatstack.context.histories.history import History
 from chatstack.context.histories.recognising import Recogniser
 from chatstack.context.passage import Arrived
 from chatstack.context.requests.asking import Asking

@@ -40,6 +40,13 @@ class ItemPairs:
         if fields.own:
             self._calls[fields.own] = position
 
+    def copy(self) -> ItemPairs:
+        """Return a copy of its own."""
+        made = ItemPairs()
+        made._calls, made._answered = dict(self._calls), set(self._answered)
+        made._orphans, made.joined = [*self._orphans], [*self.joined]
+        return made
+
     def leftovers(self) -> Iterator[str]:
         """Yield descriptions of results without a call, and of calls without a result."""
         for asked in self._orphans:

@@ -79,6 +79,12 @@ class Places:
         """Add the next one."""
         self._numbers.extend(place)
 
+    def copy(self) -> Places:
+        """Return a copy of its own."""
+        made = Places()
+        made._numbers = self._numbers[:]
+        return made
+
     def __iter__(self) -> Iterator[Place]:
         numbers = iter(self._numbers.tolist())
         return zip(numbers, numbers, numbers, numbers, map(bool, numbers), strict=True)
@@ -117,6 +123,17 @@ class Pairs:
                 self._answer(position, 0, parts[0])  # type: ignore[arg-type]
             else:
                 self.add(position, message)
+
+    def branched(self, messages: Sequence[Message], latest_assistant: int) -> Pairs:
+        """Return the pairs of these messages: all that were added but for users' texts at the end."""
+        made = Pairs(None if self._answers is None else self._answers.copy())
+        made.orphans, made.displaced = [*self.orphans], self.displaced
+        made.waiting = {id: [*asked] for id, asked in self.waiting.items()}
+        made.items = None if self.items is None else self.items.copy()
+        latest = Pairs()
+        latest.extend(messages, max(0, latest_assistant))
+        made._round = latest._round
+        return made
 
     def add(self, position: int, message: Message) -> None:
         """Add the next message.

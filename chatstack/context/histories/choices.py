@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from chatstack.context.edits.records import Record
 from chatstack.values.messages import Message
+from chatstack.values.parts import Text
 
 _LATEST_REMINDERS = 4
 
@@ -75,3 +76,16 @@ def lengths_before_answer(messages: tuple[Message, ...], length: int, record: Re
             break
         least -= 1
     return range(length, least - 1, -1)
+
+
+def words_of_users(messages: tuple[Message, ...]) -> int:
+    """Return how many messages at the end are words of users alone, of which some may not come again; 0 if they are too
+    many to be reminders."""
+    count = 0
+    for message in reversed(messages):
+        if message.role != "user" or not all([type(part) is Text for part in message.parts]):
+            break
+        count += 1
+        if count > _LATEST_REMINDERS:
+            return 0
+    return count

@@ -99,6 +99,20 @@ class Planned(NamedTuple):
     """True if the record holds the summary itself."""
 
 
+class Form(NamedTuple):
+    """An edited form of a conversation's history: behind the layer at that place, by the fingerprint of the edits.
+
+    Where it is ``by_original``, edits that only replace messages make no other form of it. Where it ``is_shaped``, each
+    message stands for the one in its place, so that it is the same conversation.
+    """
+
+    who: str
+    behind: int
+    by_original: bool
+    edits: int
+    is_shaped: bool = False
+
+
 class Reached(msgspec.Struct, frozen=True, gc=False):
     """The progress of a pure strategy over a history: the length up to which it was run, the resulting edits, and its
     wait, so that nothing is run twice. ``scale`` is that of the context then. ``ahead`` is what is planned before it is
@@ -154,6 +168,12 @@ class Conversation:
         """The keys of its entries in ``OwnPast``, the oldest first."""
         self.asked: Terms[str, int] = ()
         """Number of its messages that were looked up in the store, by layer."""
+
+    def go_on_from(self, before: Conversation) -> None:
+        """Take over what holds for a conversation that goes on from further back, too: what it was warned of, and edits
+        as they were carried out, which are used where the very same edits are in force."""
+        self.levels.update(before.levels)
+        self.carried = before.carried
 
     def last_answer(self, length: int) -> LastAnswer | None:
         """Return the last known answer to a request of fewer messages.

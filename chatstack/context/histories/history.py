@@ -6,7 +6,6 @@ import threading
 from array import array
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import NamedTuple, cast
 
 import msgspec
 from msgspec.structs import astuple
@@ -14,13 +13,13 @@ from msgspec.structs import astuple
 from chatstack.context.edits.pairing import Paired, Pairs, Places
 from chatstack.context.edits.units import is_users
 from chatstack.context.histories.choices import Kept
-from chatstack.context.histories.conversations import Conversation, Terms
+from chatstack.context.histories.conversations import Conversation, Form, Terms
 from chatstack.context.histories.digests import Links, first_link, next_links
+from chatstack.context.histories.weights import weight_of
 from chatstack.context.shapes.shaping import Shapes
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message, was_edited
 from chatstack.values.native import compaction_in
-from chatstack.values.parts import Text, ToolCall, ToolResult
 
 _who_of = attrgetter("who")
 _LONG = 8
@@ -29,24 +28,8 @@ _MOST_CONVERSATIONS = 16
 _LARGEST = 2**62
 """Upper bound of a sum of sizes, as an array holds it: a counter may give any number."""
 _HISTORY_BYTES = 4_000
-_PART_BYTES = 50
-_CALL_BYTES = 4 * _PART_BYTES
-_MESSAGE_BYTES = 350
-"""Estimated bytes of a message with one part, without its text but with what is kept for it: sizes, digests, place."""
-
-
-class Form(NamedTuple):
-    """An edited form of a conversation's history: behind the layer at that place, by the fingerprint of the edits.
-
-    Where it is ``by_original``, edits that only replace messages make no other form of it. Where it ``is_shaped``, each
-    message stands for the one in its place, so that it is the same conversation.
-    """
-
-    who: str
-    behind: int
-    by_original: bool
-    edits: int
-    is_shaped: bool = False
+_GIVEN_BYTES = 60
+"""Estimated bytes of what is computed for a message, where another history holds the message."""
 
 
 class History:
@@ -69,6 +52,7 @@ class History:
         "compactions",
         "entries",
         "forms",
+        "given",
         "held_bytes",
         "is_fresh",
         "kept_before",
@@ -76,6 +60,7 @@ class History:
         "latest_user",
         "linked_as",
         "messages",
+        "messages_bytes",
         "moves",
         "pairs",
         "pinned",
@@ -120,6 +105,10 @@ class History:
         """The keys of the memory's entries for it, by the conversations that they were kept for."""
         self.held_bytes = _HISTORY_BYTES
         """Estimated size in bytes, its messages and entries included."""
+        self.messages_bytes = 0
+        """The part of it that is for its messages."""
+        self.given = 0
+        """Number of its first messages that count as held by a history that was made from this one."""
 
     def derived(self, messages: tuple[Message, ...], before: History | None) -> History:
         """Return a new history for an edited form of this one, that of these messages. ``before`` is one that may begin
@@ -134,6 +123,53 @@ class History:
             made._sums = tuple([(counter, sums[: alike + 1]) for counter, sums in before._sums])
             made._chain = None if before._chain is None else before._chain.cut(alike)
         return made
+
+    def branched(self, messages: tuple[Message, ...]) -> History:
+        """Return a new history for a conversation that goes on from these messages: all of this one, but the last words
+        of users. What is computed for them holds for both; they count as held by the new one from now on."""
+        length = len(messages)
+        made = History(self._key, self._lock)
+        made.messages = messages
+        made._hashes = self._hashes[:length]
+        made._sums = tuple([(counter, sums[: length + 1]) for counter, sums in self._sums])
+        made._chain = None if self._chain is None else self._chain.cut(length)
+        made.pairs = self.pairs.branched(messages, self.latest_assistant)
+        made.compactions, made.kept_before = self.compactions, self.kept_before
+        if self.pinned < length:
+            made.pinned, made.pinned_results = self.pinned, self.pinned_results
+        made.latest_assistant = self.latest_assistant
+        made.latest_user = next((at for at in range(length - 1, -1, -1) if is_users(messages[at])), -1)
+        found, looked_at = self._edited
+        made._edited = (found, min(looked_at, length)) if looked_at <= length or not found else (False, 0)
+        if self.given:
+            made._hold(sum(map(weight_of, messages)))
+        else:
+            rest = sum(map(weight_of, self.messages[length:]))
+            made._hold(self.messages_bytes - rest)
+            self.given = length
+            self._hold(rest + _GIVEN_BYTES * length)
+        self.messages = messages + self.messages[length:]
+        return made
+
+    def take_back(self) -> None:
+        """Count all messages as held by this history again."""
+        self.given = 0
+        self._hold(sum(map(weight_of, self.messages)))
+
+    def go_on_from(self, before: History, who: str) -> None:
+        """Take over the state of a conversation that goes on with this history, as far as it holds for both, and its
+        entries, which are evicted with this one from now on."""
+        self.conversation(who).go_on_from(before.conversation(who))
+        kept = before.entries.pop(who, None)
+        if kept is not None:
+            self.entries = {who: kept}
+            self.held_bytes += sum(kept.held)
+            before.held_bytes -= sum(kept.held)
+
+    def _hold(self, messages_bytes: int) -> None:
+        """Count so many bytes for its messages."""
+        self.held_bytes += messages_bytes - self.messages_bytes
+        self.messages_bytes = messages_bytes
 
     def conversation(self, who: str) -> Conversation:
         """Return the state of that conversation, a new one if there is none."""
@@ -171,7 +207,7 @@ class History:
             self.pairs.extend(messages, known)
             if not self.pairs.waiting:
                 self.pairs.waiting = {}  # an emptied dict keeps its table
-            self.held_bytes += sum(map(weight_of, new))
+            self._hold(self.messages_bytes + sum(map(weight_of, new)))
             for at, message in enumerate(new, known):
                 found = compaction_in(message) if message.role == "assistant" else None
                 if found is not None:
@@ -310,33 +346,3 @@ class Recognised(msgspec.Struct, frozen=True):
     def is_unstable(self) -> bool:
         """True if a long history came with another beginning twice in a row: no edit can be replayed."""
         return self.history.moves > 1 and self.length >= _LONG
-
-
-def weight_of(message: Message) -> int:
-    """Estimate the size of a message in bytes: its text, and what is kept beside it."""
-    weight = _MESSAGE_BYTES + len(message.extra_json)
-    for part in message.parts:
-        if type(part) is Text:  # nearly all of them are texts, calls and results
-            weight += _PART_BYTES + part.text.__sizeof__()
-        elif type(part) is ToolCall:
-            weight += _CALL_BYTES + part.arguments.__sizeof__()
-        elif type(part) is ToolResult and type(part.output) is str:
-            weight += _CALL_BYTES + part.output.__sizeof__()
-        else:
-            weight += _PART_BYTES + weight_of_fields(part)
-    return weight
-
-
-def weight_of_fields(part: object) -> int:
-    """Estimate the size of a part's text in bytes."""
-    if type(part) is ToolResult and type(part.output) is str:  # nearly all that edits put in
-        return part.call_id.__sizeof__() + part.name.__sizeof__() + part.output.__sizeof__()
-    weight = 0
-    for name in getattr(part, "__struct_fields__", ()):  # not properties: some repeat a field, as a result's text
-        value = getattr(part, name)
-        if type(value) is str:
-            weight += value.__sizeof__()
-        elif type(value) is tuple:
-            values = cast("tuple[object, ...]", value)
-            weight += _PART_BYTES * len(values) + sum(map(weight_of_fields, values))
-    return weight

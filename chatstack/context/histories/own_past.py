@@ -70,7 +70,7 @@ class OwnPast:
         for at in range(seen.length - 1, max(known, seen.length - 1 - _LOOKS_BACK, 0), -1):
             if messages[at].role == "assistant":
                 with self._lock:
-                    entry = self._parted.get(_key(seen.who, seen.history, at, messages[at]))
+                    entry = self._parted.get(answer_key(seen.who, seen.history, at, messages[at]))
                 if entry is not None:
                     _take_up(entry, conversation)
                     return
@@ -82,7 +82,7 @@ class OwnPast:
         latest = self._latest
         if latest is not None and latest[0] is seen and latest[1] is said:
             return latest[2]
-        key = _key(seen.who, seen.history, seen.length, said)
+        key = answer_key(seen.who, seen.history, seen.length, said)
         with self._lock:
             entry = self._parted.get(key)
             if entry is None:
@@ -129,7 +129,7 @@ class OwnPast:
         return len(self._parted)
 
 
-def _key(who: str, history: History, length: int, said: Message) -> int:
+def answer_key(who: str, history: History, length: int, said: Message) -> int:
     """Return the key of a request of that many messages and its answer, which callers may send back reformatted."""
     return hash((who, history.prefix_hash(length), soft_hash(said)))
 

@@ -6,13 +6,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TypeAlias
 
 import msgspec
 
 from chatstack.context.edits.pairing import is_interrupted
+from chatstack.context.histories.choices import words_of_users
 from chatstack.context.histories.conversations import Conversation
 from chatstack.context.histories.history import History, Recognised
+from chatstack.context.histories.own_past import answer_key
 from chatstack.values.messages import Message
 
 NEW_MESSAGES = 64
@@ -29,10 +31,13 @@ _role_of = attrgetter("role")
 class _Found(msgspec.Struct, frozen=True):
     history: History | None
     known: tuple[Message, ...]
-    """Its messages, a prefix of the conversation; empty if only its end was recognised."""
+    """Its messages when it was found."""
+    alike: int
+    """Number of them that the conversation begins with: all, or those before the last words of users. 0 if only its end
+    was recognised."""
 
 
-_NOT_FOUND = _Found(None, ())
+_NOT_FOUND = _Found(None, (), 0)
 
 
 class _Latest(msgspec.Struct, frozen=True):
@@ -85,7 +90,7 @@ class Recogniser:
         if latest is not None and latest.messages is messages and latest.is_still(who):
             return latest.seen
         found = self._found(conversation, who)
-        if len(found.known) < len(conversation) and _has_system(conversation[len(found.known) :]):
+        if found.alike < len(conversation) and _has_system(conversation[found.alike :]):
             positions = tuple(position for position, message in enumerate(messages) if message.role != "system")
             conversation = tuple(messages[position] for position in positions)
             found = self._found(conversation, who)
@@ -94,7 +99,7 @@ class Recogniser:
             return Recognised(History(self._key, self._lock), Conversation(), 0, positions, False, who)
         last = length - 1 if positions[-1] == len(messages) - 1 else -1
         with self._lock:  # growing a history also changes its pairs
-            history = self._grown(found, conversation)
+            history = self._grown(found, conversation, who)
             needs_repair = history.pairs.need_repair(last)
             state = history.conversation(who)
         if not isinstance(positions, range):
@@ -133,9 +138,12 @@ class Recogniser:
 
     def _uncount(self, history: History, place: _Place) -> None:
         self._latest = None
-        self._messages -= len(history.messages)
-        self._bytes -= history.held_bytes
+        self._count(history, -1)
         self._leave(history, place)
+
+    def _count(self, history: History, times: int = 1) -> None:
+        self._messages += times * (len(history.messages) - history.given)
+        self._bytes += times * history.held_bytes
 
     def clear(self) -> None:
         """Forget all histories."""
@@ -147,17 +155,21 @@ class Recogniser:
             self._messages = self._bytes = 0
 
     def _found(self, conversation: tuple[Message, ...], who: str) -> _Found:
-        """Find the longest known history that this one continues, one of the same conversation first; else one that
-        differs only in its beginning."""
+        """Find the longest known history that this one continues, one of the same conversation first; else the one that
+        it goes on from further back, or one that differs only in its beginning."""
         length, others = len(conversation), _NOT_FOUND
         for at in _ends_of(length):
+            alike = at + 1
             for history in self._places.get(_place(conversation, at), ()):
                 known = history.messages
-                if len(known) == at + 1 and (conversation if at + 1 == length else conversation[: at + 1]) == known:
-                    if history.is_of(who):
-                        return _Found(history, known)
-                    others = _Found(history, known) if others.history is None else others
-        return _Found(self._moved(conversation), ()) if others.history is None else others
+                is_its_own = len(known) == alike and history.is_of(who)
+                if len(known) < alike or (others.history is not None and not is_its_own):
+                    continue
+                if conversation[:alike] == known[:alike]:  # slices of the whole are no copies
+                    others = _Found(history, known, alike)
+                    if is_its_own:
+                        return others
+        return _Found(self._moved(conversation), (), 0) if others.history is None else others
 
     def _moved(self, conversation: tuple[Message, ...]) -> History | None:
         """Find the history that differs only in its beginning; None if there are several: which one is not known."""
@@ -170,32 +182,53 @@ class Recogniser:
                 return moved[0] if len(moved) == 1 else None
         return None
 
-    def _grown(self, found: _Found, conversation: tuple[Message, ...]) -> History:
-        history, known = found.history, found.known
-        if history is not None and known:
-            # Else it has grown in another thread in the meantime, or it was evicted.
-            if history.messages is known and history in self._used:
-                if len(known) < len(conversation):
-                    history.moves = 0
-                self._keep(history, conversation, known)
-                return history
-            history = None
-        grown = History(self._key, self._lock)
-        if history is not None:
+    def _grown(self, found: _Found, conversation: tuple[Message, ...], who: str) -> History:
+        history, known, alike = found.history, found.known, found.alike
+        if history is not None and alike and (history.messages is not known or history not in self._used):
+            history = None  # it has grown in another thread in the meantime, or it was evicted
+        if history is not None and alike == len(known) > 0:
+            if alike < len(conversation):
+                history.moves = 0
+            if history.given:
+                self._count(history, -1)
+                history.take_back()
+                self._count(history)
+            self._keep(history, conversation, known)
+            return history
+        if history is not None and alike:
+            self._count(history, -1)
+            grown = self._branched(history, conversation, alike, who)
+            self._count(history)
+        else:
+            grown = History(self._key, self._lock)
+        if history is not None and not alike:
             grown.moves = history.moves + 1
-            for who, levels in history.levels().items():
-                grown.conversation(who).levels.update(levels)
+            for each, levels in history.levels().items():
+                grown.conversation(each).levels.update(levels)
         self._keep(grown, conversation, ())
         return grown
+
+    def _branched(self, history: History, conversation: tuple[Message, ...], alike: int, who: str) -> History:
+        """Return a history of the first messages of this one. If the conversation goes on with the answer to its last
+        request, it is the same one, from which no more than the last words of users are missing."""
+        said = next((each for each in conversation[alike:] if each.role == "assistant"), None)
+        goes_on = (
+            said is not None
+            and history.is_of(who)
+            and answer_key(who, history, len(history.messages), said) in history.conversation(who).past
+        )
+        made = history.branched(conversation[:alike])
+        if goes_on:
+            made.go_on_from(history, who)
+        return made
 
     def _keep(self, history: History, conversation: tuple[Message, ...], known: tuple[Message, ...]) -> None:
         """Grow a history, and index it by its new end."""
         if len(known) != len(conversation):
             if known:
                 self._leave(history, self._used[history])
-            at = len(conversation) - 1
-            self._used[history] = _Place(_place(conversation, at), _end(conversation, at))
-            for places, key in zip((self._places, self._ends), self._used[history], strict=True):
+            self._used[history] = place = _place_of(conversation)
+            for places, key in zip((self._places, self._ends, self._places), place, strict=False):
                 there = places.setdefault(key, [])
                 there.append(history)
                 del there[:-_SAME_PLACE]
@@ -217,7 +250,7 @@ class Recogniser:
                 self._on_evicted(old)
 
     def _leave(self, history: History, left: _Place) -> None:
-        for places, key in zip((self._places, self._ends), left, strict=True):
+        for places, key in zip((self._places, self._ends, self._places), left, strict=False):
             others = [each for each in places.get(key, ()) if each is not history]
             if others:
                 places[key] = others
@@ -234,11 +267,16 @@ def _has_moved(before: tuple[Message, ...], now: tuple[Message, ...]) -> bool:
     return len(before) > len(now) and before[-half:] == now[-half:]
 
 
-class _Place(NamedTuple):
-    """The hash keys of a conversation, of a sample of it and of its end; matches are compared in full."""
+_Place: TypeAlias = tuple[int, int] | tuple[int, int, int]
+"""The hash keys of a conversation: of a sample of it, of its end, and of a sample of what comes before the last words
+of users, which may not come again; matches are compared in full."""
 
-    whole: int
-    end: int
+
+def _place_of(conversation: tuple[Message, ...]) -> _Place:
+    at = len(conversation) - 1
+    whole, end = _place(conversation, at), _end(conversation, at)
+    words = min(words_of_users(conversation), at)
+    return (whole, end, _place(conversation, at - words)) if words else (whole, end)
 
 
 def _ends_of(length: int) -> range:

@@ -13,7 +13,7 @@ from chatstack.context.edits.context import Context
 from chatstack.context.edits.plans import Plan
 from chatstack.context.edits.verifier import problems
 from chatstack.context.histories.conversations import term_in
-from chatstack.context.histories.history import weight_of
+from chatstack.context.histories.weights import weight_of
 from chatstack.context.requests.asking import Asking, aside
 from chatstack.context.requests.opened import Opened
 from chatstack.context.requests.saying import say_rejected, say_shaped
