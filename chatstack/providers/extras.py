@@ -13,6 +13,7 @@ from typing import TypeAlias, cast
 import msgspec
 
 from chatstack.errors import InputError
+from chatstack.values.requests import ChatOptions
 
 WireObject: TypeAlias = dict[str, object]
 """A JSON object as it goes over the wire."""
@@ -55,6 +56,15 @@ def with_extra(
     """
     extra = extra_fields(extra_json, wire, where)
     return _completed(written, {name: value for name, value in extra.items() if name not in left_out})
+
+
+def with_options_extra(body: WireObject, options: ChatOptions) -> WireObject:
+    """Return a body with ``options.extra``, which wins, save over a choice of no tools: the last round of a tool loop
+    has to forbid them, whatever the caller chose."""
+    whole = {**body, **options.extra}
+    if options.tool_choice == "none" and "tool_choice" in body:
+        whole["tool_choice"] = body["tool_choice"]
+    return whole
 
 
 def encoded(value: object) -> str:

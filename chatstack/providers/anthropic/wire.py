@@ -26,7 +26,7 @@ from chatstack.providers.anthropic.options import (
 )
 from chatstack.providers.anthropic.thinking import settle_thinking
 from chatstack.providers.call_ids import declared_names
-from chatstack.providers.extras import WireObject
+from chatstack.providers.extras import WireObject, with_options_extra
 from chatstack.values.messages import Message, Role, was_edited
 from chatstack.values.parts import Part, Text, ToolResult
 from chatstack.values.requests import ChatOptions, ChatRequest
@@ -52,9 +52,9 @@ def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> Wi
     the messages do not begin with the user, a short user message precedes them, always the same, so that the prefix
     stays stable.
 
-    ``options.extra`` wins, ``output_config`` in it field by field; only its ``thinking`` may wait for the next turn, as
-    ``thinking.py`` says. ``seed`` has no counterpart and is not sent; neither are the tools and items that belong to
-    another provider.
+    ``options.extra`` wins, save over a choice of no tools, ``output_config`` in it field by field; only its
+    ``thinking`` may wait for the next turn, as ``thinking.py`` says. ``seed`` has no counterpart and is not sent;
+    neither are the tools and items that belong to another provider.
     """
     options = request.options
     leading = len(list(takewhile(lambda message: message.role == "system", request.messages)))
@@ -77,8 +77,7 @@ def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> Wi
         "stop_sequences": list(options.stop) or None,
         "stream": request.stream or None,
     }
-    body = {name: value for name, value in known.items() if value is not None}
-    body.update(options.extra)
+    body = with_options_extra({name: value for name, value in known.items() if value is not None}, options)
     config = output_config(options)
     given = body.get("output_config", {})
     if config and isinstance(given, Mapping):

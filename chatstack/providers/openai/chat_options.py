@@ -14,6 +14,7 @@ from chatstack.providers.extras import (
     encoded,
     extra_json_of,
     with_extra,
+    with_options_extra,
 )
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.values.parts import ProviderItem
@@ -37,7 +38,7 @@ _TOOLS = frozenset({"tools", "functions"})
 
 
 def options_to_wire(options: ChatOptions, *, max_tokens_field: MaxTokensField = "max_completion_tokens") -> WireObject:
-    """Return the fields of the body for the options; ``extra`` wins over ours.
+    """Return the fields of the body for the options; ``extra`` wins over ours, save over a choice of no tools.
 
     A limit on output tokens in ``extra``, in either spelling, is the only one sent: so a body read with ``max_tokens``
     goes out with ``max_tokens``. Where no tools are sent, their choice is not: the API refuses it.
@@ -58,7 +59,7 @@ def options_to_wire(options: ChatOptions, *, max_tokens_field: MaxTokensField = 
         written["stop"] = list(options.stop)
     if options.output_schema is not None:
         written["response_format"] = {"type": "json_schema", "json_schema": _schema_to_wire(options.output_schema)}
-    return {**written, **options.extra}
+    return with_options_extra(written, options)
 
 
 def options_from_wire(body: Mapping[str, object]) -> ChatOptions:

@@ -16,6 +16,7 @@ from chatstack.providers.extras import (
     encoded,
     encoded_extra,
     with_extra,
+    with_options_extra,
 )
 from chatstack.providers.openai.chat_options import MODES, choice_to_wire, is_of_chat
 from chatstack.providers.openai.chat_parts import PROVIDER
@@ -43,7 +44,8 @@ def problem_with(edit: NativeEdit) -> str:
 
 
 def request_to_wire(request: ChatRequest, *, model: str = "") -> WireObject:
-    """Return the JSON body of a request; ``model`` is for options that name none, and ``extra`` wins.
+    """Return the JSON body of a request; ``model`` is for options that name none, and ``extra`` wins, save
+    over a choice of no tools.
 
     Raises ``InputError`` for options without a field in this API: ``stop`` and ``seed``.
     """
@@ -127,7 +129,7 @@ def _options_to_wire(options: ChatOptions) -> WireObject:
         written["context_management"] = [
             {"type": "compaction", "compact_threshold": each.trigger_tokens} for each in compactions
         ]
-    return {**written, **options.extra}
+    return with_options_extra(written, options)
 
 
 def _by_name(options: ChatOptions) -> WireObject:

@@ -33,7 +33,8 @@ _OLD_MODELS = ("gemini-1", "gemini-2")
 
 
 def request_to_wire(request: ChatRequest, model: str) -> WireObject:
-    """Return the body of the request to that model. ``options.extra`` wins, field by field.
+    """Return the body of the request to that model. ``options.extra`` wins, field by field, save over a choice of no
+    tools.
 
     Raises ``InputError`` for what the API has no form for.
     """
@@ -51,7 +52,10 @@ def request_to_wire(request: ChatRequest, model: str) -> WireObject:
         "toolConfig": _tool_config(options),
         "generationConfig": _generation_config(options, model) or None,
     }
-    return _merged({name: value for name, value in known.items() if value is not None}, options.extra)
+    body = _merged({name: value for name, value in known.items() if value is not None}, options.extra)
+    if options.tool_choice == "none" and known["toolConfig"]:
+        body["toolConfig"] = {**cast("WireObject", body["toolConfig"]), **cast("WireObject", known["toolConfig"])}
+    return body
 
 
 def _is_instruction(message: Message) -> bool:

@@ -242,6 +242,12 @@ def test_a_choice_of_tools_is_a_mode(choice: str, config: dict[str, Any]) -> Non
     assert body["toolConfig"] == {"functionCallingConfig": config}
 
 
+def test_a_choice_of_no_tools_wins_over_extra() -> None:
+    chosen = {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["look_up"]}, "retrievalConfig": {}}
+    body = body_of(Message.user("hi"), tools=(TOOL,), tool_choice="none", extra={"toolConfig": chosen})
+    assert body["toolConfig"] == {"functionCallingConfig": {"mode": "NONE"}, "retrievalConfig": {}}
+
+
 SEARCH = ProviderItem("gcp.gemini", '{"googleSearch":{}}')
 
 
