@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from chatstack import (
     ChatOptions,
+    ChatRequest,
     ChatResponse,
     ChatStack,
     FunctionInvoker,
+    Message,
+    ToolCall,
 )
+from chatstack.providers.anthropic import wire as anthropic
 from tests.tools.wire_script import (
     ANTHROPIC,
     WIRES,
     Item,
+    Played,
     PlayedServer,
     Wire,
+    anthropic_streamed,
+    events,
+    use,
 )
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -45,6 +54,71 @@ def ask(stack: ChatStack, *, stream: bool = False, options: ChatOptions | None =
 
 def kinds(body: Item) -> list[str]:
     return [item.get("type", "message") for item in body["input"]]
+
+
+# A container of Anthropic's, in which code waits for results
+
+CODE = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {"code": "await look()"}}
+WAITING = [CODE, use("toolu_1", caller={"type": "code_execution_20260120", "tool_id": "srvtoolu_1"})]
+CONTAINER = {"id": "container_1", "expires_at": "2030-01-01T00:00:00Z"}
+DONE = [{"type": "text", "text": "Done."}]
+
+
+def in_container(played: Played, stop_reason: str = "tool_use") -> Played:
+    """The same answer, told to be of that container."""
+    if not played.body.startswith("event"):
+        whole = {**json.loads(played.body), "container": CONTAINER, "stop_reason": stop_reason}
+        return Played(json.dumps(whole))
+    found = [json.loads(line[5:]) for line in played.body.splitlines() if line.startswith("data:")]
+    end = next(event for event in found if event["type"] == "message_delta")
+    end["delta"] |= {"container": CONTAINER, "stop_reason": stop_reason}
+    return events(*found)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("reason", ["tool_use", "pause_turn"])
+def test_a_round_goes_on_in_the_container_of_the_one_before(reason: str, stream: bool) -> None:
+    first, last = ANTHROPIC.plays([WAITING if reason == "tool_use" else [CODE], DONE], stream=stream)
+    server = PlayedServer(in_container(first, reason), last)
+    response = ask(ChatStack(ANTHROPIC.client(server)).use(FunctionInvoker, tools=[look]), stream=stream)
+    assert response.text == "Done."
+    assert [body.get("container") for body in server.bodies] == [None, "container_1"]
+
+
+def test_a_container_that_is_told_as_the_message_begins_is_kept_if_its_end_has_none() -> None:
+    found = [json.loads(line[5:]) for line in anthropic_streamed(WAITING).body.splitlines() if line[:5] == "data:"]
+    found[0]["message"]["container"] = CONTAINER
+    next(event for event in found if event["type"] == "message_delta")["delta"]["container"] = None
+    server = PlayedServer(events(*found), anthropic_streamed(DONE))
+    ask(ChatStack(ANTHROPIC.client(server)).use(FunctionInvoker, tools=[look]), stream=True)
+    assert server.bodies[1]["container"] == "container_1"
+
+
+def named(id: str) -> Message:
+    return anthropic.message_of((ToolCall(f"toolu_{id}", "look"),), {"id": id})
+
+
+def test_a_container_ends_with_the_turn_as_it_expires() -> None:
+    turn = [Message.user("go"), named("a"), Message.tool("toolu_a", "1"), named("b"), Message.tool("toolu_b", "2")]
+    assert anthropic.request_to_wire(ChatRequest(tuple(turn)))["container"] == "b"
+    plain = [*turn, Message.assistant("Cold.", ToolCall("toolu_c", "look")), Message.tool("toolu_c", "3")]
+    assert anthropic.request_to_wire(ChatRequest(tuple(plain)))["container"] == "b"
+    assert "container" not in anthropic.request_to_wire(ChatRequest((*turn, Message.user("and now?"))))
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ("mine", "mine"),
+        ({"id": "mine"}, {"id": "mine"}),
+        ({"skills": [{"skill_id": "x"}]}, {"id": "a", "skills": [{"skill_id": "x"}]}),
+        ({"id": None, "skills": []}, {"id": "a", "skills": []}),
+    ],
+)
+def test_a_container_in_extra_wins_and_one_without_an_id_gets_it(given: object, sent: object) -> None:
+    messages = (Message.user("go"), named("a"), Message.tool("toolu_a", "1"))
+    request = ChatRequest(messages, ChatOptions(extra={"container": given}))
+    assert anthropic.request_to_wire(request)["container"] == sent
 
 
 # A choice of tools that only the API can say

@@ -140,7 +140,7 @@ class AnswerFold:
             raise stream_ended(PROVIDER, "a stop_reason")
         for index in sorted(self._open):
             yield from self._finish(index)
-        message = message_of(self._parts[index] for index in sorted(self._parts))
+        message = message_of((self._parts[index] for index in sorted(self._parts)), self.answer.get("container"))
         usage = _object(self.answer.get("usage") or {})
         spent, reason = usage_from_wire(usage), self.answer.get("stop_reason")
         if reason == "model_context_window_exceeded" and not message.parts:
@@ -191,7 +191,8 @@ class AnswerFold:
         usage = {**_object(self.answer.get("usage") or {})}
         usage.update((name, value) for name, value in _object(event.get("usage") or {}).items() if value is not None)
         rest = {name: value for name, value in event.items() if name not in ("type", "delta", "usage")}
-        self.answer = {**self.answer, **_object(event["delta"]), **rest, "usage": usage}
+        delta = {name: value for name, value in _object(event["delta"]).items() if value is not None}
+        self.answer = {**self.answer, **delta, **rest, "usage": usage}
 
 
 def _shown(block: _Block, fields: Mapping[str, object]) -> Iterator[ChatUpdate]:

@@ -51,7 +51,8 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
     The API demands a limit on the output tokens of every call: 8,192 if the options name none. ``options.extra`` goes
     into the body; its ``betas``, a list of names, becomes the header ``anthropic-beta``: ``extra={"betas":
     ["context-management-2025-06-27"], "context_management": {...}}``. The API has no ``seed``: that of the options is
-    not sent.
+    not sent. The container that an answer's code ran in is named in the next round of the turn, unless ``extra`` names
+    one.
 
     Requests are marked for the prompt cache, which caches nothing without: behind the tools, the system prompt, the
     last edit and the last message, where the prefix is likely to be sent again. ``cache`` is the lifetime: five minutes

@@ -13,7 +13,7 @@ from itertools import takewhile, zip_longest
 from typing import cast
 
 from chatstack.errors import InputError
-from chatstack.providers.anthropic.blocks import THINKING, block_to_part, call_ids, objects, part_to_block
+from chatstack.providers.anthropic.blocks import THINKING, WIRE, block_to_part, call_ids, objects, part_to_block
 from chatstack.providers.anthropic.marks import CacheLifetime, mark
 from chatstack.providers.anthropic.native import ask_for_edits
 from chatstack.providers.anthropic.options import (
@@ -26,7 +26,7 @@ from chatstack.providers.anthropic.options import (
 )
 from chatstack.providers.anthropic.thinking import settle_thinking
 from chatstack.providers.call_ids import declared_names
-from chatstack.providers.extras import WireObject, with_options_extra
+from chatstack.providers.extras import WireObject, encoded_extra, extra_fields, with_options_extra
 from chatstack.values.messages import Message, Role, was_edited
 from chatstack.values.parts import Part, Text, ToolResult
 from chatstack.values.requests import ChatOptions, ChatRequest
@@ -39,6 +39,7 @@ up to it the SDK never demands streaming."""
 _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 _TOOLS = frozenset({"tools", "mcp_servers"})
 """Fields of ``extra`` that bring tools. The API refuses a choice without any."""
+_CONTAINER = "container"
 _GO_ON = "Go on."
 _OPENING = "Begin."
 """Opening user message for a conversation that begins with the assistant, which the API refuses."""
@@ -84,6 +85,7 @@ def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> Wi
         body["output_config"] = {**config, **cast("Mapping[str, object]", given)}
     if "messages" not in options.extra:
         settle_thinking(body, messages)
+    _go_on_in_container(body, request.messages)
     ask_for_edits(body, options.native_edits)
     mark(body, cache, extra=options.extra, edited=edited)
     return body
@@ -123,7 +125,7 @@ def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
     Tool messages in a row, and a user message right after them, become one wire message: the API wants the results of
     parallel calls together. Between a summary and an assistant message stands a short user message: the API joins
     assistant messages in a row, and refuses one whose thinking is not its beginning. The fields of a whole message
-    (``Message.extra_json``) have no place on this wire.
+    (``Message.extra_json``) have no place among them.
     """
     return _written(messages)[0]
 
@@ -197,9 +199,12 @@ def message_from_wire(content: Sequence[Mapping[str, object]]) -> Message:
     return message_of(block_to_part(block) for block in content)
 
 
-def message_of(parts: Iterable[Part]) -> Message:
-    """Return the assistant message of those parts, without empty text."""
-    return Message("assistant", tuple(part for part in parts if not (isinstance(part, Text) and not part.text)))
+def message_of(parts: Iterable[Part], container: object = None) -> Message:
+    """Return the assistant message of those parts, without empty text; it keeps the id of the container that its code
+    ran in."""
+    id = cast("WireObject", container).get("id") if isinstance(container, Mapping) else None
+    kept = tuple(part for part in parts if not (isinstance(part, Text) and not part.text))
+    return Message("assistant", kept, extra_json=encoded_extra({_CONTAINER: id}, WIRE) if id else "")
 
 
 def usage_from_wire(usage: Mapping[str, object]) -> Usage:
@@ -255,6 +260,19 @@ def _end_without_space(last: WireObject) -> None:
 
 def _message(role: Role, parts: Sequence[Part]) -> list[Message]:
     return [Message(role, tuple(parts))] if parts else []
+
+
+def _go_on_in_container(body: WireObject, messages: Sequence[Message]) -> None:
+    """Name the container of the turn's last answer that has one: code may wait in it for results, and the API does not
+    find it by itself. A turn ends with the user's next message, as containers expire. One in ``extra`` wins."""
+    turn = takewhile(lambda message: message.role != "user", reversed(messages))
+    named = (extra_fields(each.extra_json, WIRE, "messages").get(_CONTAINER) for each in turn if each.extra_json)
+    id, given = next(filter(None, named), None), body.get(_CONTAINER)
+    if id and given is None:
+        body[_CONTAINER] = id
+    elif id and isinstance(given, Mapping):  # what is to be loaded into one
+        asked = cast("WireObject", given)
+        body[_CONTAINER] = {**asked, "id": asked.get("id") or id}
 
 
 def _max_tokens(options: ChatOptions) -> int:
