@@ -13,13 +13,17 @@ from chatstack import (
     ChatRequest,
     ChatResponse,
     ChatStack,
+    ContextWindow,
     FunctionInvoker,
     Message,
     ToolCall,
 )
 from chatstack.providers.anthropic import wire as anthropic
+from chatstack.providers.openai.responses_options import request_to_wire
+from chatstack.providers.openai.responses_wire import messages_from_wire
 from tests.tools.wire_script import (
     ANTHROPIC,
+    RESPONSES,
     WIRES,
     Item,
     Played,
@@ -27,6 +31,8 @@ from tests.tools.wire_script import (
     Wire,
     anthropic_streamed,
     events,
+    function_call,
+    reasoning,
     use,
 )
 
@@ -54,6 +60,64 @@ def ask(stack: ChatStack, *, stream: bool = False, options: ChatOptions | None =
 
 def kinds(body: Item) -> list[str]:
     return [item.get("type", "message") for item in body["input"]]
+
+
+# A conversation of OpenAI's, which takes in what it is sent and what it answers
+
+
+@BOTH_WAYS
+def test_a_conversation_gets_the_results_of_its_calls_and_nothing_again(stream: bool) -> None:
+    custom = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "call_3", "name": "look", "input": '"'}
+    rounds = [[reasoning("rs_1"), function_call(1), function_call(2)], [custom], [SAID]]
+    server = PlayedServer(*RESPONSES.plays(rounds, stream=stream))
+    stack = ChatStack(RESPONSES.client(server)).use(FunctionInvoker, tools=[look])
+    assert ask(stack, stream=stream, options=CONVERSATION).text == "Cold."
+    first, second, third = server.bodies
+    assert kinds(first) == ["message"]
+    assert [(item["type"], item["call_id"]) for item in second["input"]] == [
+        ("function_call_output", "call_1"),
+        ("function_call_output", "call_2"),
+    ]
+    assert [(item["type"], item["call_id"]) for item in third["input"]] == [("custom_tool_call_output", "call_3")]
+    assert {body["conversation"] for body in server.bodies} == {"conv_1"}
+
+
+def test_a_response_that_is_gone_on_with_gets_all_that_came_after_it() -> None:
+    server = PlayedServer(*RESPONSES.plays([[function_call(1)], [SAID]], stream=False))
+    stack = ChatStack(RESPONSES.client(server)).use(FunctionInvoker, tools=[look])
+    ask(stack, options=ChatOptions(extra={"previous_response_id": "resp_0"}))
+    assert kinds(server.bodies[1]) == ["message", "function_call", "function_call_output"]
+
+
+def test_layers_around_see_the_whole_turn_of_a_conversation() -> None:
+    server = PlayedServer(*RESPONSES.plays([[function_call(1)], [function_call(2)], [SAID]], stream=False))
+    stack = ChatStack(RESPONSES.client(server)).use(FunctionInvoker, tools=[look])
+    ask(stack.use(ContextWindow, max_tokens=4_000, max_tool_calls_per_turn=2), options=CONVERSATION)
+    assert [body.get("tool_choice") for body in server.bodies] == [None, None, "none"]
+    assert kinds(server.bodies[2]) == ["function_call_output"]
+
+
+RESULT = {"type": "function_call_output", "call_id": "call_1", "output": "cold"}
+CALL = function_call(1)
+NEW_CALL = {name: value for name, value in CALL.items() if name != "id"}
+HELLO = {"role": "user", "content": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("items", "first"),
+    [
+        ([RESULT], 0),
+        ([HELLO, CALL, RESULT], 2),
+        ([HELLO, CALL, RESULT, HELLO], 2),
+        ([HELLO, CALL, {**RESULT, "id": "fco_1"}, HELLO], 0),  # what was read from a conversation, to begin another
+        ([HELLO, SAID, HELLO], 0),
+        ([HELLO, NEW_CALL, RESULT, HELLO], 0),  # no answer of a server's: an example, say
+        ([HELLO], 0),
+    ],
+)
+def test_a_conversation_gets_results_alone_only_if_it_made_their_calls(items: list[Item], first: int) -> None:
+    request = ChatRequest(messages_from_wire(items), CONVERSATION)
+    assert request_to_wire(request)["input"] == items[first:]
 
 
 # A container of Anthropic's, in which code waits for results

@@ -21,7 +21,7 @@ from chatstack.providers.extras import (
 from chatstack.providers.openai.chat_options import MODES, choice_to_wire, is_of_chat
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_parts import WIRE
-from chatstack.providers.openai.responses_wire import messages_from_wire, messages_to_wire
+from chatstack.providers.openai.responses_wire import messages_from_wire, messages_to_wire, unheld
 from chatstack.values.native import NativeCompaction, NativeEdit
 from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool, OutputSchema, ToolDeclaration
@@ -45,13 +45,14 @@ def problem_with(edit: NativeEdit) -> str:
 
 def request_to_wire(request: ChatRequest, *, model: str = "") -> WireObject:
     """Return the JSON body of a request; ``model`` is for options that name none, and ``extra`` wins, save
-    over a choice of no tools.
+    over a choice of no tools. Results go alone into a ``conversation`` that has their calls.
 
     Raises ``InputError`` for options without a field in this API: ``stop`` and ``seed``.
     """
     options = request.options
     body: WireObject = {"model": model} if model else {}
-    body["input"] = messages_to_wire(request.messages, declared_names(options.tools))
+    items = messages_to_wire(request.messages, declared_names(options.tools))
+    body["input"] = unheld(items) if options.extra.get("conversation") else items
     body.update(_options_to_wire(options))
     body.pop("stream", None)
     if request.stream:

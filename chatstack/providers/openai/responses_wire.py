@@ -48,6 +48,8 @@ _CUSTOM_CALL = "custom_tool_call"
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 _CALL_FIELDS: Mapping[str, str] = {"function_call": "call_id", _CUSTOM_CALL: "call_id"}
 _RESULT_FIELDS: Mapping[str, str] = {kind: "call_id" for kind in _RESULTS}
+_ANSWERS = ("_output", "_response")
+"""Ends of the types of items that answer an item of the model's."""
 
 
 def messages_to_wire(messages: Sequence[Message], declared: Collection[str] | None = None) -> list[WireObject]:
@@ -100,7 +102,7 @@ def messages_in_place(items: Sequence[object]) -> Iterator[tuple[Message, slice]
         elif kind in _RESULTS:
             yield from closed(position)
             yield Message("tool", (_result_from_item(item, names, where),)), here
-        elif isinstance(kind, str) and kind.endswith(("_output", "_response")):
+        elif isinstance(kind, str) and kind.endswith(_ANSWERS):
             yield from closed(position)
             yield Message("tool", (ProviderItem(PROVIDER, encoded(dict(item))),)), here
         else:
@@ -124,6 +126,14 @@ def message_from_wire(output: Iterable[object]) -> Message:
         else:
             parts.append(ProviderItem(PROVIDER, encoded(dict(item))))  # nulls too: the API demands some
     return Message("assistant", tuple(parts))
+
+
+def unheld(items: list[WireObject]) -> list[WireObject]:
+    """Return the input for a conversation at the server, which holds what it has answered, and what that answered:
+    nothing but the results of its own calls, if the last items are such. It refuses an item whose id it has."""
+    end = 1 + max((position for position, item in enumerate(items) if "id" in item), default=-1)
+    is_answered = 0 < end < len(items) and str(items[end].get("type")).endswith(_ANSWERS)
+    return items[end:] if is_answered else items
 
 
 def usage_from_wire(usage: object) -> Usage | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
-from typing import Any
+from typing import Any, cast
 
 from agents import Model, ModelResponse, ModelSettings
 from agents.items import TResponseStreamEvent
@@ -15,7 +15,7 @@ from chatstack.errors import ChatStackError
 from chatstack.providers.failures import failure
 from chatstack.providers.foreign import ForeignClient
 from chatstack.providers.openai.responses_answers import ResponsesAnswer
-from chatstack.providers.openai.responses_wire import message_from_wire
+from chatstack.providers.openai.responses_wire import message_from_wire, unheld
 from chatstack_openai_agents.asked import asked_now
 from chatstack_openai_agents.calls import ModelCall, call_of, plain
 
@@ -51,6 +51,8 @@ class AgentsModelClient(ForeignClient):
     def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         asked = asked_now.get()
         call = call_of(request, ModelSettings()) if asked is None else asked.call_for(request)
+        if call.conversation_id and not isinstance(call.input, str):
+            call = call._replace(input=cast("Any", unheld(cast("Any", call.input))))
         return self._streamed(call) if request.stream else self._whole(call)
 
     async def _whole(self, call: ModelCall) -> AsyncGenerator[ChatUpdate, None]:

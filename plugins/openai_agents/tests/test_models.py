@@ -14,6 +14,7 @@ from openai.types.responses import ResponseErrorEvent
 from pydantic import BaseModel
 
 from chatstack import (
+    ChatOptions,
     ChatStack,
     ContextOverflowError,
     ContextWindowGuard,
@@ -283,6 +284,21 @@ def test_a_model_of_theirs_answers_for_a_stack_with_a_tool_loop() -> None:
     whole, text = asyncio.run(both())
     assert whole.text == text == "it was ann"
     assert cast("Any", model.calls[1].input)[-1]["output"] == "recalled ann"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("is_theirs", [False, True])
+def test_a_conversation_at_the_server_gets_the_results_of_a_stacks_own_tools_alone(
+    is_theirs: bool, stream: bool
+) -> None:
+    model = ScriptedModel([[function_call("recall", {"name": "ann"}, call_id="r1")], [assistant_message("it was ann")]])
+    built = ChatStack(AgentsModelClient(model)).use(FunctionInvoker, tools=[recall]).build()
+    if is_theirs:
+        asyncio.run(run(Agent(name="a", model=StackModel(built)), "who?", stream=stream, conversation_id="conv_1"))
+    else:
+        asyncio.run(built.get_response("who?", options=ChatOptions(extra={"conversation": "conv_1"})))
+    assert [each.conversation_id for each in model.calls] == ["conv_1", "conv_1"]
+    assert [item["type"] for item in cast("Any", model.calls[1].input)] == ["function_call_output"]
 
 
 def test_conversations_side_by_side_do_not_meet() -> None:
