@@ -41,6 +41,7 @@ from chatstack.providers.openai.responses_wire import (
     messages_from_wire,
     messages_to_wire,
     usage_from_wire,
+    with_server,
 )
 from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import OutputSchema, ToolDeclaration
@@ -497,7 +498,7 @@ def test_a_whole_answer_and_a_streamed_one_are_the_same() -> None:
         (0, "c1", "look", ""),
         (0, "", "", '{"a":'),
     ]
-    assert response.messages == (message_from_wire(ITEMS),)
+    assert response.messages == (with_server(message_from_wire(ITEMS), "api.openai.com"),)
     assert isinstance(response.raw, Response)
     same = whole(final)
     assert (same.messages, same.usage, same.finish_reason, same.id, same.model) == (

@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import openai
 import pytest
 
 from chatstack import (
@@ -14,16 +15,19 @@ from chatstack import (
     ChatResponse,
     ChatStack,
     ContextWindow,
+    Fallback,
     FunctionInvoker,
     Message,
     ToolCall,
 )
 from chatstack.providers.anthropic import wire as anthropic
+from chatstack.providers.openai import OpenAIResponsesClient
 from chatstack.providers.openai.responses_options import request_to_wire
 from chatstack.providers.openai.responses_wire import messages_from_wire
 from tests.tools.wire_script import (
     ANTHROPIC,
     RESPONSES,
+    SERVER_ITEMS,
     WIRES,
     Item,
     Played,
@@ -183,6 +187,50 @@ def test_a_container_in_extra_wins_and_one_without_an_id_gets_it(given: object, 
     messages = (Message.user("go"), named("a"), Message.tool("toolu_a", "1"))
     request = ChatRequest(messages, ChatOptions(extra={"container": given}))
     assert anthropic.request_to_wire(request)["container"] == sent
+
+
+# Items of OpenAI's Responses that another server cannot read
+
+
+def responses_at(host: str, server: PlayedServer) -> OpenAIResponsesClient:
+    http = server.http_client(of_openai=True)
+    sdk = openai.AsyncOpenAI(api_key="none", base_url=f"https://{host}/v1", http_client=http, max_retries=0)
+    return OpenAIResponsesClient("gpt", client=sdk)
+
+
+BUSY = Played('{"error": {"message": "busy"}}', status=503)
+
+
+@BOTH_WAYS
+def test_each_server_gets_its_own_items_back_and_of_the_others_what_it_can_read(stream: bool) -> None:
+    ours = [reasoning("rs_1"), SERVER_ITEMS[0], SAID, function_call(1)]
+    theirs = [reasoning("rs_2"), function_call(2)]
+    first = PlayedServer(*RESPONSES.plays([ours], stream=stream), BUSY, *RESPONSES.plays([[SAID]], stream=stream))
+    second = PlayedServer(*RESPONSES.plays([theirs], stream=stream))
+    stack = ChatStack(responses_at("api.openai.com", first)).use(FunctionInvoker, tools=[look])
+    response = ask(stack.use(Fallback, clients=[responses_at("x.openai.azure.com", second)]), stream=stream)
+    assert response.text.endswith("Cold.")
+    (taken,), back = second.bodies, first.bodies[2]
+    assert kinds(taken) == ["message", "message", "function_call", "function_call_output"]
+    assert not any("id" in item for item in taken["input"])
+    assert back["input"][1:5] == ours
+    assert [(item["type"], item.get("id")) for item in back["input"][5:]] == [
+        ("function_call_output", None),
+        ("function_call", None),
+        ("function_call_output", None),
+    ]
+
+
+def test_what_answers_an_item_that_another_server_lacks_stays_behind_too() -> None:
+    call = {"type": "computer_call", "id": "cu_1", "call_id": "call_9", "action": {"type": "wait"}}
+    output = {"type": "computer_call_output", "id": "o_1", "call_id": "call_9", "output": {"type": "x"}}
+    server = PlayedServer(*RESPONSES.plays([[reasoning("rs_1"), call]], stream=False))
+    (answer,) = ask(ChatStack(responses_at("api.openai.com", server))).messages
+    history = (Message.user("go"), answer, *messages_from_wire([output, HELLO]))
+    for host, left in (("api.openai.com", 5), ("localhost", 2)):
+        again = PlayedServer(*RESPONSES.plays([[SAID]], stream=False))
+        asyncio.run(responses_at(host, again).get_response(history))
+        assert len(again.bodies[0]["input"]) == left
 
 
 # A choice of tools that only the API can say

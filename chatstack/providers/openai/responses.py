@@ -28,9 +28,9 @@ class OpenAIResponsesClient(OpenAIProvider):
 
     Takes the arguments of ``OpenAIChatClient``, save ``max_tokens_field``. ``cache="12h"`` sends the key, too, and
     asks, from GPT-5.6 on, that prefixes are kept for twelve hours (``prompt_cache_options``). Reasoning items,
-    server-side tools and compactions are kept in the answer's message and go back as they came. To keep reasoning
-    where the server stores nothing, ask for it: ``ChatOptions(extra={"store": False, "include":
-    ["reasoning.encrypted_content"]})``. With a ``conversation`` in ``extra``, the results of its calls are
+    server-side tools and compactions are kept in the answer's message and go back as they came, to the server they came
+    from alone. To keep reasoning where the server stores nothing, ask for it: ``ChatOptions(extra={"store": False,
+    "include": ["reasoning.encrypted_content"]})``. With a ``conversation`` in ``extra``, the results of its calls are
     sent without what it holds already.
 
     Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the matching ``ProviderError``
@@ -88,7 +88,7 @@ class OpenAIResponsesClient(OpenAIProvider):
         inputs = getattr(self._client.responses, "input_tokens", None)
         if inputs is None:
             return None
-        body = sendable(request, lambda: request_to_wire(request, model=self.model))
+        body = sendable(request, lambda: request_to_wire(request, model=self.model, server=self.info.server_address))
         fields = body_fields(inputs.count)
         taken = {name: value for name, value in body.items() if fields is None or name in fields}
         with translating(OPENAI.translated):
@@ -96,8 +96,8 @@ class OpenAIResponsesClient(OpenAIProvider):
         return counted(getattr(found, "input_tokens", None), PROVIDER)
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
-        body = sendable(request, lambda: request_to_wire(request, model=self.model))
-        answer = ResponsesAnswer()
+        body = sendable(request, lambda: request_to_wire(request, model=self.model, server=self.info.server_address))
+        answer = ResponsesAnswer(server=self.info.server_address)
         raw: object = None
         async with aclosing(self._exchange(body, request)) as events:
             async for event, sdk_event in events:

@@ -8,7 +8,7 @@ from chatstack.errors import ServerError
 from chatstack.providers.extras import as_list, as_object, decoded_object
 from chatstack.providers.failures import failure
 from chatstack.providers.openai.chat_parts import PROVIDER
-from chatstack.providers.openai.responses_wire import message_from_wire, usage_from_wire
+from chatstack.providers.openai.responses_wire import message_from_wire, usage_from_wire, with_server
 from chatstack.values.messages import Message
 from chatstack.values.parts import ProviderItem, Reasoning, Text, ToolCall
 from chatstack.values.responses import CallDelta, ChatUpdate, FinishReason
@@ -23,12 +23,13 @@ ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 class ResponsesAnswer:
     """Folds the events of an answer (or the whole response): ``add`` each and show its updates, then ``finish`` once it
-    ``is_complete``.
+    ``is_complete``. ``server`` is the one that answers, if others may be asked later.
 
     ``add`` raises ``InputError`` for data of the wrong shape, and the matching ``ProviderError`` for an error event.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, server: str = "") -> None:
+        self._server = server
         self._response: Mapping[str, object] | None = None
         self._items: dict[int, Mapping[str, object]] = {}
         self._calls: dict[object, int] = {}
@@ -111,7 +112,8 @@ class ResponsesAnswer:
         output = as_list(response.get("output") or [], "output")
         if not output:  # some servers leave the items out of the last event
             output = [item for _, item in sorted(self._items.items())]
-        return message_from_wire(output)
+        message = message_from_wire(output)
+        return with_server(message, self._server) if self._server else message
 
 
 def _finish(response: Mapping[str, object], message: Message) -> FinishReason:

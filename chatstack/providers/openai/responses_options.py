@@ -43,15 +43,16 @@ def problem_with(edit: NativeEdit) -> str:
     return ""
 
 
-def request_to_wire(request: ChatRequest, *, model: str = "") -> WireObject:
+def request_to_wire(request: ChatRequest, *, model: str = "", server: str = "") -> WireObject:
     """Return the JSON body of a request; ``model`` is for options that name none, and ``extra`` wins, save
-    over a choice of no tools. Results go alone into a ``conversation`` that has their calls.
+    over a choice of no tools. Results go alone into a ``conversation`` that has their calls. ``server`` is the one that
+    is asked.
 
     Raises ``InputError`` for options without a field in this API: ``stop`` and ``seed``.
     """
     options = request.options
     body: WireObject = {"model": model} if model else {}
-    items = messages_to_wire(request.messages, declared_names(options.tools))
+    items = messages_to_wire(request.messages, declared_names(options.tools), server=server)
     body["input"] = unheld(items) if options.extra.get("conversation") else items
     body.update(_options_to_wire(options))
     body.pop("stream", None)

@@ -14,12 +14,15 @@ is written as a data URL with a name, which the API demands.
 A custom tool call keeps its input as a JSON string in ``arguments``: on any other wire it is a call like all others.
 Fields of other wires are ignored; reasoning and items of other providers, and the reasoning of chat completions, are
 left out. So is reasoning behind which its message has no item, as in an answer that was cut off: the API refuses it.
+An answer with reasoning or items names its server under ``server``: to others, which have neither, they are not sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import cast
+
+from msgspec.structs import replace
 
 from chatstack.errors import InputError
 from chatstack.providers.call_ids import CallIds
@@ -50,21 +53,31 @@ _CALL_FIELDS: Mapping[str, str] = {"function_call": "call_id", _CUSTOM_CALL: "ca
 _RESULT_FIELDS: Mapping[str, str] = {kind: "call_id" for kind in _RESULTS}
 _ANSWERS = ("_output", "_response")
 """Ends of the types of items that answer an item of the model's."""
+_PORTABLE = ("message", *_CALL_FIELDS, *_RESULTS)
+"""Types of items that mean the same at every server."""
+_SERVER = "server"
+"""Field of an answer's ``extra_json`` that names the server it came from."""
 
 
-def messages_to_wire(messages: Sequence[Message], declared: Collection[str] | None = None) -> list[WireObject]:
-    """Return the input items of the messages; ``declared`` are the names of the request's tools, if there is one."""
+def messages_to_wire(
+    messages: Sequence[Message], declared: Collection[str] | None = None, *, server: str = ""
+) -> list[WireObject]:
+    """Return the input items of the messages; ``declared`` are the names of the request's tools, if there is one.
+    ``server`` is the one that they are for: of answers that another one has, it gets what it can read."""
     items: list[WireObject] = []
     customs: set[str] = set()
     ids = CallIds(_CALL_FIELDS, _RESULT_FIELDS, declared=declared)
+    is_foreign = False
     for position, message in enumerate(messages):
         where = f"messages[{position}]"
         if message.role == "assistant":
             customs.update(call.id for call in message.calls if _is_custom(call, where))
             ids.begin()
             new = _assistant_items(message, where)
+            is_foreign = bool(server) and _server_of(message, where) not in ("", server)
         else:
             new = _other_items(message, customs, where)
+        new = _portable(new) if is_foreign else new
         for item in new:
             ids.rename(item)
         items.extend(new)
@@ -134,6 +147,14 @@ def unheld(items: list[WireObject]) -> list[WireObject]:
     end = 1 + max((position for position, item in enumerate(items) if "id" in item), default=-1)
     is_answered = 0 < end < len(items) and str(items[end].get("type")).endswith(_ANSWERS)
     return items[end:] if is_answered else items
+
+
+def with_server(message: Message, server: str) -> Message:
+    """Return an answer with the server that it came from, if it holds what nobody else can read: reasoning, and items
+    that stand for what lies there."""
+    if not any(isinstance(part, Reasoning | ProviderItem) for part in message.parts):
+        return message
+    return replace(message, extra_json=encoded_extra({_SERVER: server}, WIRE))
 
 
 def usage_from_wire(usage: object) -> Usage | None:
@@ -218,6 +239,17 @@ def _texts_of(item: Mapping[str, object], where: str) -> list[Part]:
         text = as_string(fields.get("text"), f"{where}.content[{position}].text")
         parts.append(Text(text, encoded_extra({**kept, **extra}, WIRE)))
     return parts
+
+
+def _server_of(message: Message, where: str) -> str:
+    return str(extra_fields(message.extra_json, WIRE, where).get(_SERVER, ""))
+
+
+def _portable(items: list[WireObject]) -> list[WireObject]:
+    """Return what another server can read of the items of an answer, or of those behind it: texts, calls and results,
+    without the ids of items."""
+    kept = [item for item in items if item.get("type", "message") in _PORTABLE]
+    return [{name: value for name, value in item.items() if name != "id"} for item in kept]
 
 
 def _is_custom(call: ToolCall, where: str) -> bool:
