@@ -11,6 +11,7 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, LayerKind, chain
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wrong
+from chatstack.context.requests.opening import is_server_held
 from chatstack.context.requests.services import ContextServices
 from chatstack.errors import ChatStackError, FallbackError, InputError, ProviderError, WiringError
 from chatstack.layers.guard import ContextWindowGuard
@@ -31,6 +32,9 @@ class Fallback(ChatFronts):
     stack with one. The model that a request names, its ``extra`` and its ``seed`` are the first client's: the others
     are asked for their own. ``stop`` is everybody's, as an answer that runs on is another answer: Responses, which has
     no such option, refuses it, and the next client is asked.
+
+    Where the first client's server holds the history (``previous_response_id``, ``conversation``, ``thread`` in
+    ``extra``), nobody else is asked, as the others have nothing of it: the first one's refusal is raised.
 
     Where nobody answers, ``FallbackError`` holds what each of them said, the first one first.
     """
@@ -56,6 +60,8 @@ class Fallback(ChatFronts):
         object.__setattr__(self, "_others", tuple(self._fitted(client) for client in self.clients))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
+        if is_server_held(request.options):
+            return await self._with_history(request)
         errors: list[ChatStackError] = []
         for client in (self.inner, *self._others):
             answer = [await self._tried(client, request)]
@@ -66,6 +72,14 @@ class Fallback(ChatFronts):
         first = errors[0]
         told = ", ".join(type(error).__name__ for error in errors)
         raise FallbackError(f"none of {len(errors)} clients answered ({told})", errors) from first
+
+    async def _with_history(self, request: ChatRequest) -> ChatStream:
+        """Ask the first client alone: the others have nothing of a history that its server holds."""
+        try:
+            return await send_to(self.inner, request)
+        except ProviderError as error:
+            error.add_note("Fallback asked no other client: the history lies at the server of the first one")
+            raise
 
     async def _tried(self, client: ChatClient, request: ChatRequest) -> ChatStream | ChatStackError:
         """The answer or the refusal. Caught in here: a refusal holds on to the frames that it went through, and must

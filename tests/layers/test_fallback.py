@@ -72,6 +72,21 @@ def test_where_the_first_one_answers_nobody_else_is_asked(stream: bool) -> None:
     assert second.requests == []
 
 
+@BOTH
+@pytest.mark.parametrize("held", ["previous_response_id", "conversation", "thread"])
+def test_where_the_first_ones_server_holds_the_history_nobody_else_is_asked(held: str, stream: bool) -> None:
+    refusal = ServerError("overloaded", provider="one")
+    first, second = model(refusal, "back again", name="one"), model()
+    client = stack_of(first, second).build()
+    options = ChatOptions(extra={held: "it"})
+    with pytest.raises(ServerError) as caught:
+        ask(client, [Message.tool("call_7", "17 degrees")], stream=stream, options=options)
+    assert caught.value is refusal
+    assert "the history lies at the server of the first one" in caught.value.__notes__[0]
+    assert ask(client, stream=stream, options=options).text == "back again"
+    assert second.requests == []
+
+
 def test_every_call_begins_with_the_first_one() -> None:
     first, second = model(ServerError("down"), "back again", name="one"), model()
     client = stack_of(first, second).build()

@@ -24,7 +24,7 @@ from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.caching import CACHE_SECONDS
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
-from chatstack.values.requests import ChatRequest
+from chatstack.values.requests import ChatOptions, ChatRequest
 
 SERVER_HELD = ("previous_response_id", "conversation", "thread")
 """Options that keep the history at the provider: the model sees more than the request, so nothing is edited."""
@@ -115,7 +115,7 @@ class Opening:
     def stands_aside(self, request: ChatRequest) -> bool:
         """Return True if the history is kept at the provider, so that nothing may be edited; warns once for each
         conversation."""
-        if not any(request.options.extra.get(name) for name in SERVER_HELD):
+        if not is_server_held(request.options):
             return False
         if self.memory.raise_level(f"{self.owner}:bypass", who_of(request, self._recognised(request).seen), 1):
             say_bypassed(self.telemetry)
@@ -164,6 +164,11 @@ class Opening:
         if evicted:
             self.telemetry.evicted(evicted)
         return Came(request, seen, last, False)
+
+
+def is_server_held(options: ChatOptions) -> bool:
+    """Return True if the provider holds the history, so that a request is more than its messages."""
+    return any(options.extra.get(name) for name in SERVER_HELD)
 
 
 def recognised(
