@@ -29,7 +29,7 @@ from chatstack.tools.tool import Tool
 from chatstack.tools.turn import OVER_LIMIT, ToolTurn, limits_in, refused
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall, ToolResult
-from chatstack.values.requests import ChatRequest
+from chatstack.values.requests import ChatRequest, declared_names
 from chatstack.values.responses import ChatResponse, Usage
 
 INTERRUPTED = (
@@ -89,7 +89,8 @@ class Iteration:
             outcomes = self._refuse(turn, 0, refusal) if refusal else await self._run(turn)
             turn.add(outcomes)
             rounds += 1
-            if refusal or rounds >= self._loop.rounds or turn.limit_reached or self._is_budget_used_up():
+            is_last = refusal or rounds >= self._loop.rounds or turn.limit_reached or turn.waits_for_caller
+            if is_last or self._is_budget_used_up():
                 self.pending = tuple(self._done[turn.round, position] for position in range(len(outcomes)))
                 return
             request = turn.next_request()
@@ -122,7 +123,10 @@ class Iteration:
             state = self._journal.changed(context.state)
             started = IterationStarted(context.iteration, prompt, context.is_finalizing, state, loop.name)
             await self._journal.write(started)
-        offered = tuple(each.declaration() for each in loop.all_tools if loop.allows(each.name, context))
+        given = declared_names(loop.options.tools)
+        offered = tuple(
+            each.declaration() for each in loop.all_tools if each.name not in given and loop.allows(each.name, context)
+        )
         tools = (*loop.options.tools, *offered)
         options = loop.options.but(
             instructions=loop.instructions or loop.options.instructions,

@@ -13,7 +13,7 @@ from chatstack.errors import InputError
 from chatstack.telemetry.agent_turns import count_round
 from chatstack.values.messages import Message
 from chatstack.values.parts import ProviderItem, ToolResult
-from chatstack.values.requests import ChatRequest, ToolDeclaration
+from chatstack.values.requests import ChatRequest, declared_names
 
 T = TypeVar("T")
 
@@ -77,4 +77,4 @@ class WholeStack:
 
 def tool_names(request: ChatRequest) -> frozenset[str]:
     """Return the names of the tools that the request declares: the agent's, not those of the stack's own loop."""
-    return frozenset(tool.name for tool in request.options.tools if isinstance(tool, ToolDeclaration))
+    return declared_names(request.options.tools)

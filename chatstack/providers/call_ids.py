@@ -7,15 +7,9 @@ import re
 from collections.abc import Collection, Mapping
 
 from chatstack.providers.extras import WireObject
-from chatstack.values.requests import DeclaredTool, ToolDeclaration
 
 _NAME = re.compile("[a-zA-Z0-9_-]+")
 _NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
-
-
-def declared_names(tools: Collection[DeclaredTool]) -> Collection[str]:
-    """Return the names of the functions that a request declares."""
-    return {each.name for each in tools if isinstance(each, ToolDeclaration)}
 
 
 def sendable_name(name: str, declared: Collection[str] | None, *, longest: int = 64) -> str:

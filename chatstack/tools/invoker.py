@@ -26,7 +26,14 @@ from chatstack.tools.together import run_together
 from chatstack.tools.tool import Tool
 from chatstack.tools.turn import OVER_LIMIT, REPEATS, LimitsToolCalls, ToolTurn, limits_in, refused
 from chatstack.values.parts import ToolCall
-from chatstack.values.requests import NO_OPTIONS, ChatOptions, ChatRequest, DeclaredTool, ToolDeclaration
+from chatstack.values.requests import (
+    NO_OPTIONS,
+    ChatOptions,
+    ChatRequest,
+    DeclaredTool,
+    ToolDeclaration,
+    declared_names,
+)
 from chatstack.values.responses import ChatResponse, ChatUpdate
 
 
@@ -114,7 +121,7 @@ class FunctionInvoker(ChatFronts):
         given = options.tools
         if not given:
             return self._declared
-        names = {each.name for each in given if isinstance(each, ToolDeclaration)}
+        names = declared_names(given)
         for own in self._declared:
             if own.name in names and any(_is_another(each, own) for each in given):
                 raise InputError(
@@ -189,7 +196,7 @@ class FunctionInvoker(ChatFronts):
 
     def _stop_if_insisting(self, turn: ToolTurn, refusal: str) -> None:
         """Raise if the model calls tools beyond the limit. A call of the caller's tool is handed back instead."""
-        if refusal != OVER_LIMIT or any(turn.is_callers(call, self._runner.tools) for call in turn.open_calls):
+        if refusal != OVER_LIMIT or turn.is_handed_back(self._runner.tools):
             return
         raise ToolLoopError(
             f"{turn.calls_run} tool call{'s' * (turn.calls_run != 1)} ran in this turn, all that "

@@ -8,11 +8,12 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from chatstack.client.protocol import chain
+from chatstack.context.edits.item_pairs import waits_for_caller
 from chatstack.tools.execution import Outcome
 from chatstack.tools.parameters import ToolContext
 from chatstack.values.messages import Message
-from chatstack.values.parts import ToolCall, ToolResult
-from chatstack.values.requests import ChatRequest, ToolDeclaration
+from chatstack.values.parts import ProviderItem, ToolCall, ToolResult
+from chatstack.values.requests import ChatRequest, declared_names
 from chatstack.values.responses import ChatResponse, ChatUpdate, Usage
 
 CUT_OFF = "Error: not run, because the answer that asked for it was cut off."
@@ -59,6 +60,7 @@ class ToolTurn:
         "returns_unfinished",
         "round",
         "seen",
+        "waits_for_caller",
     )
 
     def __init__(
@@ -89,6 +91,8 @@ class ToolTurn:
         self.refused_for = ""
         """The reason why the open calls were not run; "" if they were."""
         self.seen: dict[tuple[str, bytes], int] = {}
+        self.waits_for_caller = False
+        """True if the last answer holds a call that no loop can run, as of a computer, or asks for an approval."""
 
     @property
     def usage(self) -> Usage:
@@ -121,6 +125,8 @@ class ToolTurn:
         if self.open_calls:
             answered = {result.call_id for message in answer.messages for result in message.results}
             self.open_calls = [call for call in self.open_calls if call.id not in answered]
+        items = [each for message in answer.messages for each in message.parts if isinstance(each, ProviderItem)]
+        self.waits_for_caller = bool(items) and waits_for_caller(items)
         self.pauses += answer.finish_reason == "paused"
 
     def repeated(self, calls: list[ToolCall]) -> list[ToolCall]:
@@ -147,15 +153,20 @@ class ToolTurn:
 
     def is_callers(self, call: ToolCall, own: Container[str]) -> bool:
         """Return True if the caller declared the tool of this call, or gets unknown ones, and will run it."""
-        declared = (each.name for each in self.request.options.tools if isinstance(each, ToolDeclaration))
-        return call.name not in own and (self.returns_unfinished or call.name in declared)
+        if call.name in own:
+            return False
+        return self.returns_unfinished or call.name in declared_names(self.request.options.tools)
+
+    def is_handed_back(self, own: Container[str]) -> bool:
+        """Return True if the last answer has a call that only the caller can run."""
+        return self.waits_for_caller or any(self.is_callers(call, own) for call in self.open_calls)
 
     def is_over(self, own: Container[str]) -> bool:
         """Return True if this round was the last: an answer, or a call that only the caller can run."""
-        if not self.open_calls:
-            is_paused = self.answers[-1].finish_reason == "paused" and not self.returns_unfinished
-            return not is_paused or self.pauses > _MAX_PAUSES
-        return any(self.is_callers(call, own) for call in self.open_calls)
+        if self.open_calls or self.waits_for_caller:
+            return self.is_handed_back(own)
+        is_paused = self.answers[-1].finish_reason == "paused" and not self.returns_unfinished
+        return not is_paused or self.pauses > _MAX_PAUSES
 
     def add(self, outcomes: list[Outcome]) -> list[ChatUpdate]:
         """Record results, in call order, and return them as updates."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -46,7 +46,39 @@ class OutputSchema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=T
 
 
 DeclaredTool: TypeAlias = ToolDeclaration | ProviderItem
-"""A tool of the caller's, or the declaration of one that runs at the provider (a ``ProviderItem``, sent as it is)."""
+"""A tool of the caller's, or one that an API declares by a type of its own (a ``ProviderItem``, sent as it is). Such a
+tool runs at the provider, or at the caller, as Anthropic's ``bash`` and OpenAI's ``custom`` tools do."""
+
+
+def declared_names(tools: Collection[DeclaredTool]) -> frozenset[str]:
+    """Return the names by which calls of these tools come."""
+    return frozenset(name for each in tools for name in _names_of(each))
+
+
+def _names_of(tool: DeclaredTool) -> Iterable[str]:
+    if isinstance(tool, ToolDeclaration):
+        return (tool.name,)
+    try:
+        return msgspec.json.decode(tool.json, type=_Item).names
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):  # the provider's to refuse
+        return ()
+
+
+class _Item(msgspec.Struct):
+    """The names in an item: its own, those within a ``custom`` tool of chat completions, and those in a namespace."""
+
+    name: str = ""
+    custom: _Item | None = None
+    tools: list[_Item] = []
+
+    @property
+    def names(self) -> Iterator[str]:
+        within = self.tools or ([self.custom] if self.custom else [])
+        for each in within:
+            yield from each.names
+        if self.name and not within:
+            yield self.name
+
 
 _WANTED: tuple[tuple[str, tuple[type, ...], str], ...] = (
     ("model", (str, NoneType), "text"),

@@ -3,7 +3,7 @@ and its result in another, as after a pause."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -56,6 +56,17 @@ class ItemPairs:
                 yield f"provider's call without result: {own}"
 
 
+def waits_for_caller(items: Iterable[ProviderItem]) -> bool:
+    """Return True if items of an answer hold a call that the caller runs, or a request for its approval, and no result
+    of it. What runs at the provider is not waited for."""
+    open_ids: set[str | None] = set()
+    for fields in filter(None, map(_fields_of, items)):
+        if fields.is_callers:
+            open_ids.add(fields.own)
+        open_ids.discard(fields.asked)
+    return bool(open_ids)
+
+
 def is_linked(item: ProviderItem) -> bool:
     """Return True if an item may belong to another one."""
     fields = _fields_of(item)
@@ -77,6 +88,11 @@ class _Fields(msgspec.Struct, gc=False):
         if self.type.endswith("_call"):
             return self.call_id
         return self.id if self.type.endswith(("_tool_use", "_approval_request")) else None
+
+    @property
+    def is_callers(self) -> bool:
+        """True for a call whose result the caller gives; a type that says ``tool`` is of a tool that runs elsewhere."""
+        return bool(self.own) and not self.type.endswith(("_tool_use", "_tool_call"))
 
     @property
     def asked(self) -> str | None:

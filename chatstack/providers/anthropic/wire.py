@@ -25,11 +25,10 @@ from chatstack.providers.anthropic.options import (
     tool_to_wire,
 )
 from chatstack.providers.anthropic.thinking import settle_thinking
-from chatstack.providers.call_ids import declared_names
 from chatstack.providers.extras import WireObject, encoded_extra, extra_fields, with_options_extra
 from chatstack.values.messages import Message, Role, was_edited
 from chatstack.values.parts import Part, Text, ToolResult
-from chatstack.values.requests import ChatOptions, ChatRequest
+from chatstack.values.requests import ChatOptions, ChatRequest, declared_names
 from chatstack.values.responses import Usage
 
 DEFAULT_MAX_TOKENS = 8_192

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from chatstack.providers.assembly import MessageAssembly
-from chatstack.providers.call_ids import declared_names, sendable_name
+from chatstack.providers.call_ids import sendable_name
 from chatstack.providers.extras import as_list, as_object, as_string, encoded, extra_fields, fields_missing
 from chatstack.providers.failures import failure, window_full
 from chatstack.providers.openai.chat_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields
@@ -15,7 +15,7 @@ from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.providers.openai.chat_wire import finish_from_wire, usage_from_wire
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ProviderItem, Reasoning, Text, ToolCall
-from chatstack.values.requests import ChatRequest
+from chatstack.values.requests import ChatRequest, declared_names
 from chatstack.values.responses import CallDelta, ChatUpdate, Usage
 from chatstack.values.usage import rest_of, told_early
 

@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 from chatstack.errors import InputError
-from chatstack.providers.call_ids import declared_names, sendable_name
+from chatstack.providers.call_ids import sendable_name
 from chatstack.providers.extras import (
     WireObject,
     as_list,
@@ -47,7 +47,7 @@ from chatstack.providers.openai.chat_options import MaxTokensField, options_from
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE, content_from_wire, content_to_wire, parts_to_wire
 from chatstack.values.messages import Message, Role
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
-from chatstack.values.requests import ChatRequest
+from chatstack.values.requests import ChatRequest, declared_names
 from chatstack.values.responses import FinishReason, Usage
 
 _ROLES: dict[str, Role] = {

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import cast
 
 from chatstack.errors import InputError
-from chatstack.providers.call_ids import declared_names
 from chatstack.providers.extras import (
     WireObject,
     as_list,
@@ -24,7 +23,14 @@ from chatstack.providers.openai.responses_parts import WIRE
 from chatstack.providers.openai.responses_wire import messages_from_wire, messages_to_wire, unheld
 from chatstack.values.native import NativeCompaction, NativeEdit
 from chatstack.values.parts import ProviderItem
-from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool, OutputSchema, ToolDeclaration
+from chatstack.values.requests import (
+    ChatOptions,
+    ChatRequest,
+    DeclaredTool,
+    OutputSchema,
+    ToolDeclaration,
+    declared_names,
+)
 
 _PLAIN = ("model", "temperature", "top_p")
 _TOOLS = frozenset({"tools", "prompt"})
