@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from operator import countOf
 from typing import Never, TypeGuard, TypeVar, cast, overload
 
@@ -83,8 +84,8 @@ class ChatFronts:
         ``OutputError``, which keeps the text.
 
         Raises ``InputError`` for a request that cannot be sent, ``ProviderError`` when the model's side fails, and
-        ``TurnTimeoutError`` when ``timeout_seconds`` for the whole turn ran out. The ``messages`` of such an error are
-        what the turn had added until then.
+        ``TurnTimeoutError`` when ``timeout_seconds`` for the whole turn ran out. The ``messages`` of an error, also of
+        one that is not ours, are what the turn had added until then.
         """
         if unknown:
             raise _unknown("get_response", unknown)
@@ -96,7 +97,7 @@ class ChatFronts:
             try:
                 async with timed:
                     return await timed.response()
-            except ChatStackError as error:
+            except Exception as error:
                 _tell_what_was_done(error, timed)
                 raise
         stream: ChatStream | None = None
@@ -107,7 +108,7 @@ class ChatFronts:
         except BaseException as error:
             if stream is not None:
                 await stream.aclose()
-            if isinstance(error, ChatStackError):
+            if isinstance(error, Exception):
                 _tell_what_was_done(error, stream)
             raise
 
@@ -142,7 +143,7 @@ class ChatFronts:
         )
 
 
-def _tell_what_was_done(error: ChatStackError, stream: ChatStream | None) -> None:
+def _tell_what_was_done(error: Exception, stream: ChatStream | None) -> None:
     """Put on the error what the turn had added before: tools may have done what must not be done twice."""
     so_far = ChatResponse(messages=()) if stream is None else stream.so_far
     if isinstance(error, ToolLoopError | BudgetExceeded) and not so_far.messages:
@@ -153,6 +154,12 @@ def _tell_what_was_done(error: ChatStackError, stream: ChatStream | None) -> Non
         open_calls.update(call.id for call in message.calls)
         open_calls.difference_update(result.call_id for result in message.results)
         whole = whole if open_calls else at
+    if not isinstance(error, ChatStackError):
+        # Another library's error may have messages of its own, or take no attributes.
+        with suppress(Exception):
+            if isinstance(getattr(error, "messages", ()), tuple):
+                error.messages = so_far.messages[:whole]  # type: ignore[attr-defined]
+        return
     error.messages = so_far.messages[:whole]
     if not isinstance(error, BudgetExceeded):  # which says what its budget has paid for
         error.usage, error.overhead_usage = so_far.usage, so_far.overhead_usage

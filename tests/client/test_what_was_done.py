@@ -58,6 +58,15 @@ def failure_of(provider: ChatClient, *, timeout_seconds: float | None = None) ->
     return caught.value
 
 
+def foreign(provider: ChatClient, *, timeout_seconds: float | None = None) -> Exception:
+    client = ChatStack(provider).use(FunctionInvoker, tools=[book, pause], propagate=(Interrupt,)).build()
+    try:
+        asyncio.run(client.get_response("go", timeout_seconds=timeout_seconds))
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        return error
+    raise AssertionError("nothing was raised")
+
+
 @pytest.mark.parametrize("timeout_seconds", [None, 30.0])
 def test_a_later_round_that_fails_tells_what_the_tools_have_done(timeout_seconds: float | None) -> None:
     error = failure_of(ScriptedClient([BOOK, ServerError("overloaded")]), timeout_seconds=timeout_seconds)
@@ -77,6 +86,49 @@ def test_a_turn_out_of_time_tells_them_too() -> None:
 def test_only_whole_pairs_are_told() -> None:
     assert failure_of(Hangs([BOTH]), timeout_seconds=0.3).messages == ()
     assert len(failure_of(Hangs([BOOK, BOTH]), timeout_seconds=0.3).messages) == 2
+
+
+class Interrupt(Exception):
+    """An error of another library's."""
+
+
+class Own(Exception):
+    """An error that says something else by that name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages = ["no such city"]
+
+
+class Sealed(Exception):
+    """An error that takes no attributes."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(name)
+
+
+@tool
+def pause() -> None:
+    raise Interrupt
+
+
+@pytest.mark.parametrize("timeout_seconds", [None, 30.0])
+@pytest.mark.parametrize("error", [OSError("reset"), Interrupt(), ExceptionGroup("both", [OSError()])], ids=repr)
+def test_an_error_that_is_not_ours_tells_them_too(error: Exception, timeout_seconds: float | None) -> None:
+    found = foreign(ScriptedClient([BOOK, error]), timeout_seconds=timeout_seconds)
+    assert found is error
+    assert found.messages == (BOOK, Message.tool("1", "booked Oslo", name="book"))  # type: ignore[attr-defined]
+
+
+def test_so_does_what_ends_a_turn_by_propagating() -> None:
+    found = foreign(ScriptedClient([BOOK, [ToolCall("2", "pause")]]))
+    assert isinstance(found, Interrupt)
+    assert len(found.messages) == 2  # type: ignore[attr-defined]
+
+
+def test_messages_of_its_own_stay_and_none_are_forced_on_it() -> None:
+    assert foreign(ScriptedClient([BOOK, Own()])).messages == ["no such city"]  # type: ignore[attr-defined]
+    assert not hasattr(foreign(ScriptedClient([BOOK, Sealed()])), "messages")
 
 
 def test_an_error_that_comes_again_tells_only_of_its_own_turn() -> None:
