@@ -16,7 +16,7 @@ from chatstack.tools.output import Output
 from chatstack.tools.parameters import ToolContext
 from chatstack.tools.tool import Tool, tool
 from chatstack.values.messages import Message
-from chatstack.values.parts import File, Image, ProviderItem, Text, ToolResult
+from chatstack.values.parts import File, Image, ProviderItem, Text, ToolCall, ToolResult
 
 _LEAST_PAGE = 100
 _LONGEST_CHARACTER = 32
@@ -52,6 +52,7 @@ def recall_tool(*, page_chars: int = 8_000, name: str = "recall") -> Tool[..., O
         context: ToolContext,
         page: Annotated[int, "Which page, from 1 on."] = 1,
     ) -> Output:
+        beside = _asked_beside(context, _Asked(handle, page))
         result, page = _found(handle.strip(), page, context.messages, name)
         if result is None:
             raise ToolError(
@@ -66,7 +67,7 @@ def recall_tool(*, page_chars: int = 8_000, name: str = "recall") -> Tool[..., O
         text, medium = pages[page - 1]
         text = f"[page {page} of {last}{following}]\n{text}"
         given: Output = text if medium is None else (Text(text), medium)
-        return _where_it_stands(given, context.messages) or given
+        return _where_it_stands(given, context.messages, beside) or given
 
     return recall
 
@@ -83,7 +84,7 @@ def _found(handle: str, page: int, messages: Sequence[Message], name: str) -> tu
                 asked = _recall_of(result, messages[:at], name)
                 if asked is None:
                     return result, page
-                handle, page = asked.handle.strip(), asked.page
+                handle, page = asked.handle, asked.page
                 break
     return None, page
 
@@ -94,6 +95,9 @@ class _Asked(msgspec.Struct):
     handle: str
     page: int = 1
 
+    def __post_init__(self) -> None:
+        self.handle = self.handle.strip()
+
 
 def _recall_of(result: ToolResult, before: Sequence[Message], name: str) -> _Asked | None:
     """Return what a result was recalled by; None if it is no page of another one."""
@@ -101,27 +105,43 @@ def _recall_of(result: ToolResult, before: Sequence[Message], name: str) -> _Ask
         return None
     calls = (call for message in reversed(before) for call in message.calls if call.id == result.call_id)
     call = next(calls, None)
-    if call is None or call.name != name:
-        return None
+    return None if call is None or call.name != name else _asked_by(call)
+
+
+def _asked_by(call: ToolCall) -> _Asked | None:
     try:
         return msgspec.json.decode(call.arguments, type=_Asked, strict=False)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
 
 
-def _where_it_stands(given: Output, messages: Sequence[Message]) -> str:
-    """Return where this answer stands, if it was given twice since the user spoke last; "" if it was not."""
+def _asked_beside(context: ToolContext, asked: _Asked) -> int:
+    """Return the number of calls in the same round that ask for the same, and stand before this one."""
+    for message in reversed(context.messages):
+        ids = [call.id for call in message.calls]
+        if context.call_id in ids:
+            before = message.calls[: ids.index(context.call_id)]
+            return sum(call.name == context.tool_name and _asked_by(call) == asked for call in before)
+    return 0
+
+
+def _where_it_stands(given: Output, messages: Sequence[Message], beside: int) -> str:
+    """Return where this answer stands, if it was given twice since the user spoke last, those ``beside`` this one
+    included; "" if it was not."""
     ago: list[int] = []
     for number, message in enumerate(reversed(messages), 1):
         if is_users(message):
             break
         if any(result.output == given for result in message.original.results):
             ago.append(number)
-    if len(ago) < _TIMES:
+    times = len(ago) + beside
+    if times < _TIMES:
         return ""
-    since = "the last message" if ago[0] == 1 else f"{ago[0]} messages ago"
+    since = "a call beside this one"
+    if ago:
+        since = "the last message" if ago[0] == 1 else f"{ago[0]} messages ago"
     return (
-        f"[not given again: it was recalled {len(ago)} times in this turn, and stands in the result of {since}. Read "
+        f"[not given again: it was recalled {times} times in this turn, and stands in the result of {since}. Read "
         "it there. If it was cleared since, write down what you need of it, or go on without.]"
     )
 

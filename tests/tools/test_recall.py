@@ -361,6 +361,26 @@ def test_a_third_recall_of_one_handle_in_a_turn_says_where_it_stands() -> None:
     assert "the page" in recalled(tuple(messages), handle).text, "another turn"
 
 
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_calls_of_one_round_are_given_no_more_than_those_of_several(before: int) -> None:
+    page = answered("c", "the page " * 20)
+    handle = handle_in(page)
+    one = [json.dumps({"handle": handle}), json.dumps({"handle": f" {handle}", "page": 1})]
+    other = [json.dumps({"handle": "no such"}), "no JSON"]
+    rounds = [Message.assistant(ToolCall(f"b{number}", "recall", one[0])) for number in range(before)]
+    calls = [ToolCall(f"r{number}", "recall", arguments) for number, arguments in enumerate([*other, *one, *one])]
+    client = ChatStack(ScriptedClient([*rounds, Message.assistant(*calls), "done"]))
+    built = client.use(FunctionInvoker, tools=[recall_tool()]).build()
+    history = [Message.user("go"), Message.assistant(ToolCall("c", "look")), page]
+    response = asyncio.run(built.get_response(history))
+    texts = [result.text for message in response.messages for result in message.results]
+    assert sum("the page" in text for text in texts) == 2
+    refused = [text for text in texts if "not given again" in text]
+    assert len(refused) == before + 2
+    beside = "stands in the result of a call beside this one. Read it"
+    assert [beside in text for text in refused] == [before == 0] * (before + 2)
+
+
 def test_other_pages_and_other_handles_are_no_repetition() -> None:
     page, other = answered("c", "".join(map(str, range(9_000)))), answered("d", "another")
     tool = recall_tool(page_chars=9_000)
