@@ -26,7 +26,12 @@ _ROOT = "value"
 _UNWRAPPED = f"expected an object with the one field `{_ROOT}`"
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _PLACE = re.compile(r"at `([^`]+)`")
-_EXPECTED = re.compile(r"^Expected `([a-z0-9 |-]+)`")
+_BOUND = (
+    r" (?:(?:[<>]=?|that's a multiple of) [-+.e0-9]+|of (?:at (?:least|most) )?length (?:[<>]= )?[0-9]+(?: to [0-9]+)?"
+    r"|matching regex (?:'.*'|\".*\")|with (?:a|no) timezone component)"
+)
+"""Pattern of the words for a bound: these alone, as a class may raise anything."""
+_EXPECTED = re.compile(rf"^Expected `([a-z0-9 |-]+)`({_BOUND})?")
 _MISSING = re.compile(r"^Object missing required field `([^`]+)`")
 _STRICT_WORDS = frozenset(
     {"type", "title", "description", "enum", "const", "anyOf", "$ref", "$defs", "properties", "required", "items"}
@@ -82,7 +87,7 @@ def _misfit(told: str) -> str:
         return f": {told}"
     place, expected, missing = _PLACE.search(told), _EXPECTED.search(told), _MISSING.search(told)
     path = f"at `{place[1]}`" if place else ""
-    fault = f"expected {expected[1]}" if expected else f"missing `{missing[1]}`" if missing else ""
+    fault = f"expected {expected[1]}{expected[2] or ''}" if expected else f"missing `{missing[1]}`" if missing else ""
     return "".join(f": {each}" for each in (path, fault) if each)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import itertools
 import json
 import pickle
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast
 
+import msgspec
 import pydantic
 import pytest
 
@@ -109,6 +111,37 @@ def test_what_may_be_null_may_be_left_out_in_an_answer() -> None:
 
 
 # What does not fit
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "fault"),
+    [
+        (Annotated[int, msgspec.Meta(ge=1, le=5)], "9", "int <= 5"),
+        (Annotated[int, msgspec.Meta(ge=-1)], "-9", "int >= -1"),
+        (Annotated[float, msgspec.Meta(gt=0.5)], "0.5", "float > 0.5"),
+        (Annotated[int, msgspec.Meta(multiple_of=2)], "9", "int that's a multiple of 2"),
+        (Annotated[list[str], msgspec.Meta(min_length=1)], "[]", "array of length >= 1"),
+        (Annotated[str, msgspec.Meta(max_length=3)], '"hunter2"', "str of length <= 3"),
+        (Annotated[str, msgspec.Meta(pattern="^[a-z' ]+$")], '"hunter2"', 'str matching regex "^[a-z\' ]+$"'),
+        (Annotated[datetime.time, msgspec.Meta(tz=True)], '"01:00:00"', "time with a timezone component"),
+        (tuple[int, int], "[1, 2, 3]", "array of length 2"),
+        (Annotated[dict[str, int], msgspec.Meta(max_length=1)], '{"hunter2": 1, "b": 2}', "object of length <= 1"),
+    ],
+    ids=itertools.count(),
+)
+def test_a_broken_bound_is_named_with_the_type(kind: Any, text: str, fault: str) -> None:
+    error = unfit(f'{{"value": {text}}}', kind)
+    assert str(error).endswith(f": expected {fault}")
+
+
+def test_what_a_class_says_by_itself_stays_out_of_it() -> None:
+    class Even(msgspec.Struct):
+        number: str
+
+        def __post_init__(self) -> None:
+            raise ValueError(f"Expected `int` below {self.number}")
+
+    assert "hunter2" not in str(unfit('{"number": "hunter2"}', Even))
 
 
 @BOTH
