@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -17,17 +17,25 @@ from chatstack import semconv
 from chatstack.client.threads import in_own_thread
 from chatstack.client.time_limits import told_as
 from chatstack.client.wiring import Resolver, ask, is_bound, nearest
-from chatstack.errors import ToolDeniedError, ToolError, ToolTimeoutError, UnknownToolError, WiringError
+from chatstack.errors import (
+    ToolDeniedError,
+    ToolError,
+    ToolTimeoutError,
+    UnknownToolError,
+    WiringError,
+)
 from chatstack.telemetry.content import as_attributes, tool_content
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import end_span, error_type, start_span
 from chatstack.telemetry.standard_logging import write_tool_failure
 from chatstack.telemetry.turns import attached, beside, current_turn, within
-from chatstack.tools.output import output_of
+from chatstack.tools.output import is_large, output_of
 from chatstack.tools.parameters import ToolContext, has_default
 from chatstack.tools.tool import Tool
 from chatstack.values.parts import ToolCall, ToolResult
 from chatstack.values.surrogates import without_lone_surrogates
+
+T = TypeVar("T")
 
 _UNKNOWN = "_OTHER"
 """Name of an unknown tool in spans, metrics and events: the model's own text would be unbounded cardinality, and could
@@ -128,10 +136,9 @@ class ToolRunner:
         if denied:
             return self._failed(call, ToolDeniedError(f"{found.name} was not allowed"), denied, was_run=False)
         try:
-            returned = await self._call(found, arguments)
+            return await self._limited(found, "took longer than", self._call(call, found, arguments))
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if _is_being_cancelled():
                 raise
             return self._failed(call, error, f"{call.name} was cancelled.")  # the tool cancelled itself
         except (*self.propagate, *graph_signals.get()):
@@ -142,7 +149,6 @@ class ToolRunner:
             if self.telemetry.log_warnings:
                 write_tool_failure(found.name, error)
             return self._failed(call, error, f"{call.name} failed{self._details(error)}")
-        return self._written(call, returned)
 
     def _written(self, call: ToolCall, returned: object) -> Outcome:
         """Return the outcome of a call that has returned. Where its result cannot be written, the model is told that
@@ -175,20 +181,37 @@ class ToolRunner:
             )
         return said or f"{call.name} was not allowed. Go on without it."
 
-    async def _call(self, found: Tool[..., Any], arguments: dict[str, Any]) -> object:
+    async def _call(self, call: ToolCall, found: Tool[..., Any], arguments: dict[str, Any]) -> Outcome:
+        """Run the function, and write what it returns: in its thread if it is a plain one; else on the event loop if
+        that is soon done."""
+        thread = f"chatstack-tool-{found.name}"
+        if found.is_async:
+            returned = await found.function(**arguments)
+        else:
+            made = await in_own_thread(partial(self._call_here, call, found, arguments), thread)
+            if isinstance(made, Outcome):
+                return made
+            returned = await made  # a plain function around a coroutine function, as many decorators make
+        write = partial(self._written, call, returned)
+        return await in_own_thread(write, thread) if is_large(returned) else write()
+
+    def _call_here(
+        self, call: ToolCall, found: Tool[..., Any], arguments: dict[str, Any]
+    ) -> Outcome | Awaitable[object]:
+        returned = found.function(**arguments)
+        return returned if inspect.isawaitable(returned) else self._written(call, returned)
+
+    async def _limited(self, found: Tool[..., Any], what: str, work: Awaitable[T]) -> T:
+        """Await a part of a call within its time limit; ``what`` says what took too long."""
         seconds = found.timeout_seconds or self.timeout_seconds
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
                 with told_as(ToolTimeoutError.__name__, limit):
-                    if found.is_async:
-                        return await found.function(**arguments)
-                    output = await in_own_thread(partial(found.function, **arguments), f"chatstack-tool-{found.name}")
-                    # A plain function around a coroutine function, as many decorators make.
-                    return await output if inspect.isawaitable(output) else output
+                    return await work
         except TimeoutError as error:
             if limit.expired():
-                raise ToolTimeoutError(f"{found.name} took longer than {seconds:g} seconds.") from error
+                raise ToolTimeoutError(f"{found.name} {what} {seconds:g} seconds.") from error
             raise
 
     async def _injected(self, found: Tool[..., Any], context: ToolContext) -> dict[str, object]:
@@ -235,6 +258,11 @@ class ToolRunner:
 
 def _nothing(_kind: type) -> None:
     """Resolve no service, in a loop that has no container."""
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _said(error: Exception) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import UserString
 from collections.abc import Iterable, Mapping, MappingView, Sequence, Set
-from contextlib import suppress
 from pathlib import PurePath
 from typing import TypeAlias, cast
 
@@ -20,6 +20,11 @@ _BYTES = (bytes, bytearray, memoryview)
 
 _MEDIA = ('"type":"image"', '"type":"file"')
 """Marks of a picture or a file in JSON, so that a result is searched only where there may be one."""
+
+_MANY = 3_000
+"""Number of values that take some milliseconds to be written."""
+_CONTAINERS = (list, tuple, set, frozenset)
+_SCALARS = (str, int, float, bool, type(None))
 
 Output: TypeAlias = str | tuple[Text | Image | File | ProviderItem, ...]
 
@@ -60,30 +65,56 @@ def _parts(value: object) -> tuple[Text | Image | File, ...]:
 
 def _json(value: object) -> str:
     plain: object = msgspec.to_builtins(value, str_keys=True, builtin_types=_BYTES, enc_hook=plain_model)
-    text: str | None = None
-    with suppress(UnicodeEncodeError):
-        text = msgspec.json.encode(plain).decode()
-        if any(tag in text for tag in _MEDIA) and _holds_media(value):
-            raise ToolError(
-                "The result holds a picture or a file within another value, where its bytes would be read as text; "
-                "the tool must return a list of parts and texts instead."
-            )
+    _refuse_changed(plain)
     try:
-        # Once more, strictly: msgspec silently writes bytes as base64, and NaN as null.
-        strict = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_refuse)
-    except ValueError as error:
+        text = msgspec.json.encode(plain).decode()
+    except UnicodeEncodeError:
+        return without_lone_surrogates(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))
+    if any(tag in text for tag in _MEDIA) and _holds_media(value):
         raise ToolError(
-            "The result holds a number that is not finite (NaN or infinite), for which JSON has no form; the tool must "
-            "return null or a text instead."
-        ) from error
-    return text if text is not None else without_lone_surrogates(strict)
+            "The result holds a picture or a file within another value, where its bytes would be read as text; "
+            "the tool must return a list of parts and texts instead."
+        )
+    return text
 
 
-def _refuse(value: object) -> object:
-    raise ToolError(
-        f"The result holds {type(value).__name__}, for which JSON has no form; the tool must return text, or "
-        "Image.from_bytes(...) or File.from_bytes(...)."
-    )
+def _refuse_changed(plain: object) -> None:
+    """Raise ``ToolError`` for what msgspec silently writes as something else: bytes as base64, and NaN as null."""
+    left = [plain]
+    while left:
+        each = left.pop()
+        kind = type(each)
+        if kind is dict:
+            left += cast("dict[str, object]", each).values()
+        elif kind in _CONTAINERS:
+            left += cast("Iterable[object]", each)
+        elif kind is float and not math.isfinite(cast("float", each)):
+            raise ToolError(
+                "The result holds a number that is not finite (NaN or infinite), for which JSON has no form; the tool "
+                "must return null or a text instead."
+            )
+        elif kind in _BYTES:
+            raise ToolError(
+                f"The result holds {kind.__name__}, for which JSON has no form; the tool must return text, or "
+                "Image.from_bytes(...) or File.from_bytes(...)."
+            )
+
+
+def is_large(value: object) -> bool:
+    """Return True if a value holds so many others that to write them would hold up an event loop. It looks into
+    Python's own containers, and at the attributes of objects in them."""
+    left = [value]
+    for each in left:
+        if len(left) > _MANY:
+            return True
+        kind = type(each)
+        if kind is dict:
+            left += cast("dict[object, object]", each).values()
+        elif kind in _CONTAINERS:
+            left += cast("Iterable[object]", each)
+        elif kind not in _SCALARS:
+            left += getattr(each, "__dict__", {}).values()
+    return False
 
 
 def _holds_media(value: object) -> bool:
