@@ -18,6 +18,7 @@ from chatstack.client.threads import in_own_thread
 from chatstack.client.time_limits import told_as
 from chatstack.client.wiring import Resolver, ask, is_bound, nearest
 from chatstack.errors import (
+    ChatStackError,
     ToolDeniedError,
     ToolError,
     ToolTimeoutError,
@@ -141,14 +142,22 @@ class ToolRunner:
             if _is_being_cancelled():
                 raise
             return self._failed(call, error, f"{call.name} was cancelled.")  # the tool cancelled itself
-        except (*self.propagate, *graph_signals.get()):
-            raise
-        except ToolError as error:  # its text is meant for the model
-            return self._failed(call, error, _said(error))
-        except Exception as error:  # noqa: BLE001 - every failure becomes a result, and is kept as the cause
-            if self.telemetry.log_warnings:
-                write_tool_failure(found.name, error)
-            return self._failed(call, error, f"{call.name} failed{self._details(error)}")
+        except Exception as error:  # noqa: BLE001 - every other failure becomes a result, and is kept as the cause
+            passing = (*self.propagate, *graph_signals.get())
+            stopping = next((each for each in (error, *_leaves(error)) if isinstance(each, passing)), None)
+            if stopping is None:
+                return self._raised(call, error)
+        raise stopping  # outside of the except block: a group would become the context of what it holds
+
+    def _raised(self, call: ToolCall, error: Exception) -> Outcome:
+        """Return the outcome of a call that raised. The texts of ``ToolError`` are meant for the model."""
+        leaves = _leaves(error)
+        failure = leaves[0] if len(leaves) == 1 else error
+        for each in leaves:
+            if self.telemetry.log_warnings and not isinstance(each, ToolError):
+                write_tool_failure(call.name, each)
+        texts = [_said(each) for each in leaves if isinstance(each, ToolError)]
+        return self._failed(call, failure, " ".join(texts) or f"{call.name} failed{self._details(*leaves)}")
 
     def _written(self, call: ToolCall, returned: object) -> Outcome:
         """Return the outcome of a call that has returned. Where its result cannot be written, the model is told that
@@ -243,8 +252,10 @@ class ToolRunner:
             span_name="tool_loop",
         )
 
-    def _details(self, error: Exception) -> str:
-        return f": {type(error).__name__}: {_said(error)}" if self.include_error_details else "."
+    def _details(self, *errors: Exception) -> str:
+        if not self.include_error_details:
+            return "."
+        return f": {'; '.join(f'{type(each).__name__}: {_said(each)}' for each in errors)}"
 
     def _reason(self, error: Exception) -> str:
         if self.include_error_details or isinstance(error, msgspec.DecodeError):
@@ -263,6 +274,19 @@ def _nothing(_kind: type) -> None:
 def _is_being_cancelled() -> bool:
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
+
+
+def _leaves(error: Exception) -> list[Exception]:
+    """Return what an exception group holds, as that of a ``TaskGroup``. Any other error, and one of ours, is its own
+    leaf."""
+    groups: list[Exception] = [error]
+    found: list[Exception] = []
+    for each in groups:
+        if isinstance(each, ExceptionGroup) and not isinstance(each, ChatStackError):
+            groups += cast("ExceptionGroup[Exception]", each).exceptions
+        else:
+            found.append(each)
+    return found
 
 
 def _said(error: Exception) -> str:
