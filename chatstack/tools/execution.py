@@ -132,7 +132,10 @@ class ToolRunner:
             arguments = found.arguments_from(call.arguments)
         except Exception as error:  # noqa: BLE001 - the model may write any text, and a class may validate as it likes
             return self._failed(call, error, f"the arguments do not fit: {self._reason(error)}. {_CORRECT}")
-        arguments.update(await self._injected(found, context))
+        try:
+            arguments.update(await self._limited(found, "waited for its services for", self._injected(found, context)))
+        except ToolTimeoutError as error:
+            return self._failed(call, error, f"not run: {_said(error)}")
         denied = await self._denied(call, context)
         if denied:
             return self._failed(call, ToolDeniedError(f"{found.name} was not allowed"), denied, was_run=False)
@@ -230,7 +233,9 @@ class ToolRunner:
         for name, service in found.services.items():
             instance = ask(self.resolve or _nothing, service)
             if asyncio.isfuture(instance) or inspect.iscoroutine(instance):
-                instance = await instance
+                # A future may be that of all who ask for the service: what ends this call must not cancel it.
+                made = asyncio.shield(instance) if asyncio.isfuture(instance) else instance
+                instance = await made
             if is_bound(instance):
                 given[name] = instance
             elif not has_default(found.function, name):

@@ -55,8 +55,8 @@ class FunctionInvoker(ChatFronts):
     that, and the warning is ``tool_result_unwritable``.
 
     ``tools`` are functions or ``Tool`` values; each call of a plain function has a thread of its own.
-    ``tool_timeout_seconds`` bounds each call; a function that overruns it goes on in its thread, but nothing waits for
-    it.
+    ``tool_timeout_seconds`` bounds each call, and the wait for its services before that; a function that overruns it
+    goes on in its thread, but nothing waits for it.
 
     ``approve`` is called before each call: True runs it; False or a text refuses it, and the model reads the text. It
     may be async; a plain function runs on the event loop. An exception from ``approve`` ends the turn. So does an

@@ -456,6 +456,42 @@ def test_a_service_that_cannot_be_made_surfaces_as_it_is() -> None:
         ran(find_rows, resolve=resolve)
 
 
+def test_a_service_that_takes_too_long_is_a_failed_call_whose_tool_is_not_run() -> None:
+    ended: list[bool] = []
+
+    async def connect() -> Database:
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            ended.append(True)
+        return Database()
+
+    outcome = ran(find_rows, resolve=lambda kind: connect(), timeout_seconds=0.02)
+    assert outcome.result.output == "Error: not run: find_rows waited for its services for 0.02 seconds."
+    assert isinstance(outcome.failure, ToolTimeoutError)
+    assert ended == [True]
+
+
+def test_a_timeout_of_a_service_itself_surfaces_as_it_is() -> None:
+    async def connect() -> Database:
+        raise TimeoutError("no route")
+
+    with pytest.raises(TimeoutError, match="no route"):
+        ran(find_rows, resolve=lambda kind: connect(), timeout_seconds=5)
+
+
+def test_a_future_that_others_wait_for_outlives_a_call_that_is_out_of_time() -> None:
+    async def run() -> list[str]:
+        made = asyncio.get_running_loop().create_future()
+        runner = ToolRunner({"find_rows": tool(find_rows)}, TelemetryCapture().telemetry, lambda kind: made, 0.02)
+        first = await runner.run(ToolCall("c", "find_rows"), CONTEXT)
+        made.set_result(Database())
+        second = await runner.run(ToolCall("d", "find_rows"), CONTEXT)
+        return [first.result.text, second.result.text]
+
+    assert asyncio.run(run())[1] == "tea"
+
+
 # What is seen of it
 
 
