@@ -102,8 +102,9 @@ class MissingFileError(WorkspaceError, FileNotFoundError):
 
 class ToolLoopError(ChatStackError):
     """The tool loop stopped: after too many failures in a row, the last one its cause, or because the model goes on to
-    call tools where no more are allowed. ``messages`` holds what the turn had added, calls and results in whole pairs,
-    ``usage`` and ``overhead_usage`` (of summaries) what has been paid for."""
+    call tools where no more are allowed, or because ``approve`` or the provider of a service was cancelled.
+    ``messages`` holds what the turn had added, calls and results in whole pairs, ``usage`` and ``overhead_usage`` (of
+    summaries) what has been paid for."""
 
     def __init__(
         self, message: str, *, messages: tuple[Any, ...] = (), usage: Any = None, overhead_usage: Any = None

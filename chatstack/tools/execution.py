@@ -21,6 +21,7 @@ from chatstack.errors import (
     ChatStackError,
     ToolDeniedError,
     ToolError,
+    ToolLoopError,
     ToolTimeoutError,
     UnknownToolError,
     WiringError,
@@ -182,7 +183,7 @@ class ToolRunner:
             return ""
         said = self.approve(call, context)
         if inspect.isawaitable(said):
-            said = await said
+            said = await self._awaited("approve", said)
         if said is True:
             return ""
         if said is not False and not isinstance(said, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -213,6 +214,16 @@ class ToolRunner:
         returned = found.function(**arguments)
         return returned if inspect.isawaitable(returned) else self._written(call, returned)
 
+    async def _awaited(self, what: str, given: Awaitable[T]) -> T:
+        """Await what the program's own code gave. If that is cancelled by itself, as a dialog is, raise an error: it
+        would pass for a cancellation of the turn, which nobody has asked for."""
+        try:
+            return await given
+        except asyncio.CancelledError as error:
+            if _is_being_cancelled():
+                raise
+            raise ToolLoopError(f"{self.owner}: {what} was cancelled, and gave nothing") from error
+
     async def _limited(self, found: Tool[..., Any], what: str, work: Awaitable[T]) -> T:
         """Await a part of a call within its time limit; ``what`` says what took too long."""
         seconds = found.timeout_seconds or self.timeout_seconds
@@ -235,7 +246,7 @@ class ToolRunner:
             if asyncio.isfuture(instance) or inspect.iscoroutine(instance):
                 # A future may be that of all who ask for the service: what ends this call must not cancel it.
                 made = asyncio.shield(instance) if asyncio.isfuture(instance) else instance
-                instance = await made
+                instance = await self._awaited(f"the provider of {service.__name__}", made)
             if is_bound(instance):
                 given[name] = instance
             elif not has_default(found.function, name):

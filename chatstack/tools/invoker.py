@@ -59,8 +59,9 @@ class FunctionInvoker(ChatFronts):
     goes on in its thread, but nothing waits for it.
 
     ``approve`` is called before each call: True runs it; False or a text refuses it, and the model reads the text. It
-    may be async; a plain function runs on the event loop. An exception from ``approve`` ends the turn. So does an
-    exception of a class in ``propagate`` from a tool, e.g. a graph's interrupt, instead of becoming a result.
+    may be async; a plain function runs on the event loop. An exception from ``approve`` ends the turn; if it was
+    cancelled by itself, that is a ``ToolLoopError``. So does an exception of a class in ``propagate`` from a tool, e.g.
+    a graph's interrupt, instead of becoming a result.
 
     The third call in a turn with the same arguments causes the warning ``repeated_tool_call``.
     """

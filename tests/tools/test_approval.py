@@ -234,6 +234,21 @@ def test_what_it_raises_ends_the_turn_as_it_is(error: Exception) -> None:
     assert trip.provider.open_streams == 0
 
 
+def test_a_dialog_that_was_cancelled_is_an_error_and_no_cancellation_of_the_turn() -> None:
+    async def approve(call: ToolCall, context: ToolContext) -> bool:
+        loop = asyncio.get_running_loop()
+        dialog: asyncio.Future[bool] = loop.create_future()
+        loop.call_soon(dialog.cancel)
+        return await dialog
+
+    trip = Trip(booking("Dubai", "Oslo"), "never", approve=approve)
+    with pytest.raises(ToolLoopError, match="FunctionInvoker: approve was cancelled, and gave nothing") as caught:
+        trip.ask()
+    assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+    assert trip.run == []
+    assert trip.capture.open_spans == ()
+
+
 @pytest.mark.parametrize("said", [None, 1, 0, b"no"])
 def test_an_answer_that_is_neither_yes_nor_no_is_never_taken_for_yes(said: Any) -> None:
     trip = Trip(booking("Dubai"), "never", approve=always(said))

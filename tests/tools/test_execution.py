@@ -24,6 +24,7 @@ from chatstack import (
     Tool,
     ToolCall,
     ToolContext,
+    ToolLoopError,
     WiringError,
     tool,
 )
@@ -490,6 +491,14 @@ def test_a_future_that_others_wait_for_outlives_a_call_that_is_out_of_time() -> 
         return [first.result.text, second.result.text]
 
     assert asyncio.run(run())[1] == "tea"
+
+
+def test_a_service_whose_provider_was_cancelled_is_no_cancellation_of_the_turn() -> None:
+    async def connect() -> Database:
+        raise asyncio.CancelledError
+
+    with pytest.raises(ToolLoopError, match="FunctionInvoker: the provider of Database was cancelled"):
+        ran(find_rows, resolve=lambda kind: connect())
 
 
 # What is seen of it
