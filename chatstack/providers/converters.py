@@ -19,6 +19,7 @@ from chatstack.providers.anthropic.wire import request_to_wire as anthropic_to_w
 from chatstack.providers.extras import WireObject, as_list, as_object, as_string
 from chatstack.providers.openai.chat_wire import messages_from_wire as chat_from_wire
 from chatstack.providers.openai.chat_wire import messages_to_wire as chat_to_wire
+from chatstack.providers.openai.responses_wire import item_type
 from chatstack.providers.openai.responses_wire import messages_from_wire as responses_from_wire
 from chatstack.providers.openai.responses_wire import messages_to_wire as responses_to_wire
 from chatstack.values.interning import interned
@@ -157,7 +158,7 @@ def _check_item(item: Mapping[str, object], where: str, form: Form) -> None:
     for name in CHAT_FIELDS:
         if name in item:
             raise InputError(f"{where}.{name}: is of OpenAI's chat completions; read it with from_openai_chat")
-    if form == "responses" and item.get("type", "message") == "message" and item.get("role") not in _ROLES:
+    if form == "responses" and item_type(item) == "message" and item.get("role") not in _ROLES:
         raise InputError(f"{where}.role: expected one of {', '.join(_ROLES)}")
 
 

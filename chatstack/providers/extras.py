@@ -107,6 +107,12 @@ def decoded_text(text: str) -> str:
     return found if isinstance(found, str) else text
 
 
+def without_nulls(fields: Mapping[str, object]) -> WireObject:
+    """Return the fields without those that are null: the SDKs' objects, dumped, have them for absent ones, and OpenAI
+    refuses some."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def as_object(value: object, where: str) -> Mapping[str, object]:
     """Return the value, if it is an object. Raises ``InputError`` naming the place if it is not."""
     if not isinstance(value, Mapping):

@@ -74,7 +74,6 @@ CONVERSATIONS: dict[str, list[Item]] = {
         {
             "role": "assistant",
             "content": [{"type": "text", "text": "I look.", "logprobs": []}],
-            "refusal": None,
             "annotations": [CITED],
             "audio": {"id": "audio_1"},
             "tool_calls": [

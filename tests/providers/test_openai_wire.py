@@ -45,7 +45,6 @@ LOSSLESS: dict[str, list[dict[str, Any]]] = {
     "name": [{"role": "user", "content": "hi", "name": "ann"}],
     "call without text": [{"role": "assistant", "content": None, "tool_calls": [CALL]}],
     "call with empty text": [{"role": "assistant", "content": "", "tool_calls": [CALL]}],
-    "nulls": [{"role": "assistant", "content": "x", "tool_calls": None, "function_call": None, "refusal": None}],
     "refusal": [{"role": "assistant", "content": None, "refusal": "no"}],
     "refusal part": [{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}],
     "annotations": [{"role": "assistant", "content": "x", "annotations": [{"type": "url_citation"}]}],

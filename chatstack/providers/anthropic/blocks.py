@@ -28,6 +28,7 @@ from chatstack.providers.extras import (
     encoded_extra,
     no_json,
     with_extra,
+    without_nulls,
 )
 from chatstack.values.data_urls import split_data_url
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
@@ -82,7 +83,7 @@ def block_to_part(block: Mapping[str, object], *, call_names: Mapping[str, str] 
         return _block_to_result(block, call_names or {})
     if kind in THINKING:
         return Reasoning(_string(block, "thinking"), _json_of(block), PROVIDER)
-    return _media_part(block) or ProviderItem(PROVIDER, _json_of(block))
+    return _media_part(block) or _item_of(block)
 
 
 def block_to_call(block: Mapping[str, object], arguments: str) -> ToolCall:
@@ -229,7 +230,7 @@ def _holds_media(content: Sequence[WireObject]) -> bool:
 
 def _output_part(block: WireObject) -> Text | Image | File | ProviderItem:
     part = block_to_part(block)
-    return part if isinstance(part, (Text, Image, File)) else ProviderItem(PROVIDER, _json_of(block))
+    return part if isinstance(part, (Text, Image, File)) else _item_of(block)
 
 
 def objects(value: object, where: str) -> list[WireObject]:
@@ -248,6 +249,10 @@ def _completed(block: WireObject, part: Text | Image | File | ToolCall | ToolRes
     return with_extra(block, part.extra_json, WIRE, type(part).__name__)
 
 
+def _item_of(block: Mapping[str, object]) -> ProviderItem:
+    return ProviderItem(PROVIDER, _json_of(without_nulls(block)))
+
+
 def _json_of(block: Mapping[str, object]) -> str:
     return encoded(_in_order(block))
 
@@ -259,7 +264,7 @@ def _in_order(block: Mapping[str, object]) -> WireObject:
 
 
 def _extra(block: Mapping[str, object], *known: str) -> str:
-    rest = {name: value for name, value in block.items() if name not in known and value is not None}
+    rest = {name: value for name, value in without_nulls(block).items() if name not in known}
     return encoded_extra(_in_order(rest), WIRE)
 
 

@@ -16,6 +16,7 @@ from chatstack.providers.extras import (
     extra_json_of,
     json_arguments,
     with_extra,
+    without_nulls,
 )
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.values.parts import Reasoning, ToolCall
@@ -63,7 +64,7 @@ def legacy_call(fields: Mapping[str, object], where: str) -> ToolCall:
 
 def call_from_wire(call: object, where: str) -> ToolCall:
     """Return the call for an entry of ``tool_calls``. Raises ``InputError``, naming the place, for malformed data."""
-    fields = as_object(call, where)
+    fields = without_nulls(as_object(call, where))
     id = as_string(fields.get("id"), f"{where}.id")
     kind = fields.get("type", "function")
     if kind == "custom":

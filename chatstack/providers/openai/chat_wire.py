@@ -3,8 +3,8 @@
 What is read comes out again as it was, ``messages_to_wire(messages_from_wire(wire)) == wire``, up to these spellings,
 which mean the same to the server: a list of one plain text part is written as a string; an assistant message without
 text has ``content: null``, whether it was null or absent; one without text, calls or fields of its own has ``""``;
-``tool_calls: []``, which OpenAI refuses, is left out; a file's and picture's data is written as a data URL, a file's
-with a name, which OpenAI demands.
+every other null field of a message or call is left out, as OpenAI refuses some, and so is ``tool_calls: []``; a file's
+and picture's data is written as a data URL, a file's with a name, which OpenAI demands.
 
 Where our values have no place for something, it rides along: unknown fields under ``openai-chat`` in the ``extra_json``
 of the part or message (``refusal``, ``annotations``, ``audio``, ``name``, ``prompt_cache_breakpoint``, the role
@@ -33,6 +33,7 @@ from chatstack.providers.extras import (
     extra_fields,
     extra_json_of,
     with_extra,
+    without_nulls,
 )
 from chatstack.providers.openai.chat_calls import (
     LEGACY_CALL,
@@ -118,7 +119,7 @@ def messages_from_wire(messages: Sequence[object]) -> tuple[Message, ...]:
     found: list[Message] = []
     for position, each in enumerate(messages):
         where = f"messages[{position}]"
-        fields = as_object(each, where)
+        fields = without_nulls(as_object(each, where))
         role = fields.get("role")
         if not isinstance(role, str) or role not in _ROLES:
             raise InputError(f"{where}.role: expected one of {', '.join(_ROLES)}, got {type(role).__name__}")

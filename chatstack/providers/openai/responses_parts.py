@@ -13,6 +13,7 @@ from chatstack.providers.extras import (
     encoded,
     extra_json_of,
     with_extra,
+    without_nulls,
 )
 from chatstack.providers.openai.chat_parts import PROVIDER, ContentPart, inline_file, inline_name
 from chatstack.values.data_urls import data_url, split_data_url
@@ -48,7 +49,7 @@ def output_from_wire(content: object, where: str) -> str | tuple[ContentPart, ..
         return content
     parts = as_list(content, where)
     return tuple(
-        _part_from_wire(as_object(part, f"{where}[{position}]"), f"{where}[{position}]")
+        _part_from_wire(without_nulls(as_object(part, f"{where}[{position}]")), f"{where}[{position}]")
         for position, part in enumerate(parts)
     )
 
@@ -86,7 +87,7 @@ def _part_from_wire(fields: Mapping[str, object], where: str) -> ContentPart:
     elif kind == "input_file":
         found = _file_from_wire(fields)
     if found is None:
-        return ProviderItem(PROVIDER, encoded(dict(fields)))
+        return ProviderItem(PROVIDER, encoded(fields))
     return found
 
 

@@ -4,7 +4,7 @@ An answer is one assistant message: reasoning, texts, calls and server-side item
 an item beside its text ride along in ``extra_json``, under ``openai-responses``: annotations under their own name, the
 fields of the message item around a text (``id``, ``status``, ``phase``) under ``message``. Reasoning keeps its item,
 encrypted content included, in ``Reasoning.item_json``; items of other types are ``ProviderItem("openai", ...)``. All of
-them go back as they came.
+them go back as they came. Null fields, which dumped objects of the SDK have, are kept in items of other types alone.
 
 The assistant's text goes out in the form of the API's own output items, a message of ``output_text``, also if it came
 from elsewhere: servers that implement only the documented form refuse a string. Text that was read from a string is
@@ -39,6 +39,7 @@ from chatstack.providers.extras import (
     extra_json_of,
     json_arguments,
     with_extra,
+    without_nulls,
 )
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_parts import WIRE, output_from_wire, output_to_wire, parts_to_wire
@@ -105,13 +106,13 @@ def messages_in_place(items: Sequence[object]) -> Iterator[tuple[Message, slice]
     for position, each in enumerate(items):
         where = f"input[{position}]"
         item = as_object(each, where)
-        kind, role = item.get("type", "message"), item.get("role", "assistant")
+        kind, role = item_type(item), item.get("role", "assistant")
         if kind == "message" and not isinstance(role, str):
             raise InputError(f"{where}.role: expected text, got {type(role).__name__}")
         here = slice(position, position + 1)
         if kind == "message" and role in _ROLES:
             yield from closed(position)
-            yield _input_message(item, where), here
+            yield _input_message(without_nulls(item), where), here
         elif kind in _RESULTS:
             yield from closed(position)
             yield Message("tool", (_result_from_item(item, names, where),)), here
@@ -129,15 +130,15 @@ def message_from_wire(output: Iterable[object]) -> Message:
     for position, each in enumerate(output):
         where = f"output[{position}]"
         item = as_object(each, where)
-        kind = item.get("type", "message")
+        kind = item_type(item)
         if kind == "message":
-            parts.extend(_texts_of(item, where))
+            parts.extend(_texts_of(without_nulls(item), where))
         elif kind == "reasoning":
-            parts.append(Reasoning(_thought(item), encoded(_without_nulls(item)), PROVIDER))
+            parts.append(Reasoning(_thought(item), encoded(without_nulls(item)), PROVIDER))
         elif kind in ("function_call", _CUSTOM_CALL):
             parts.append(_call_from_item(item, where))
         else:
-            parts.append(ProviderItem(PROVIDER, encoded(dict(item))))  # nulls too: the API demands some
+            parts.append(ProviderItem(PROVIDER, encoded({**item, "type": kind})))  # nulls too: the API demands some
     return Message("assistant", tuple(parts))
 
 
@@ -155,6 +156,15 @@ def with_server(message: Message, server: str) -> Message:
     if not any(isinstance(part, Reasoning | ProviderItem) for part in message.parts):
         return message
     return replace(message, extra_json=encoded_extra({_SERVER: server}, WIRE))
+
+
+def item_type(item: Mapping[str, object]) -> object:
+    """Return the type of an item. One without, or whose type is null, is a message, or, if it has only an ``id``, a
+    reference to an item that the server has."""
+    kind = item.get("type")
+    if kind is None:
+        return "item_reference" if "id" in item and not item.keys() & {"role", "content"} else "message"
+    return kind
 
 
 def usage_from_wire(usage: object) -> Usage | None:
@@ -270,7 +280,7 @@ def _call_to_item(call: ToolCall, where: str) -> WireObject:
 def _call_from_item(item: Mapping[str, object], where: str) -> ToolCall:
     call_id = as_string(item.get("call_id"), f"{where}.call_id")
     name = as_string(item.get("name"), f"{where}.name")
-    extra = {key: value for key, value in item.items() if key not in ("type", "call_id", "name") and value is not None}
+    extra = {key: value for key, value in without_nulls(item).items() if key not in ("type", "call_id", "name")}
     if item.get("type") == _CUSTOM_CALL:
         text = as_string(extra.pop("input", ""), f"{where}.input")
         return ToolCall(call_id, name, encoded(text), encoded_extra({"type": _CUSTOM_CALL, **extra}, WIRE))
@@ -321,7 +331,7 @@ def _result_to_item(result: ToolResult, is_custom: bool, where: str) -> WireObje
 
 def _result_from_item(item: Mapping[str, object], names: Mapping[str, str], where: str) -> ToolResult:
     call_id = as_string(item.get("call_id"), f"{where}.call_id")
-    extra = {name: value for name, value in item.items() if name not in ("type", "call_id", "output")}
+    extra = {name: value for name, value in without_nulls(item).items() if name not in ("type", "call_id", "output")}
     return ToolResult(
         call_id,
         names.get(call_id, ""),
@@ -337,8 +347,3 @@ def _thought(item: Mapping[str, object]) -> str:
         if pieces:
             return "\n\n".join(piece for piece in pieces if isinstance(piece, str))
     return ""
-
-
-def _without_nulls(item: Mapping[str, object]) -> WireObject:
-    """Return an item without null fields, which the SDK's types, and some servers, write for absent ones."""
-    return {name: value for name, value in item.items() if value is not None}

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from chatstack import Message
+from chatstack.providers.openai.responses_wire import item_type
 from chatstack.providers.wires import Form, read_messages
 from chatstack_gateway.positions import UneditableError
 
@@ -46,8 +47,7 @@ def _rows(items: Sequence[object]) -> list[Place]:
     found: list[Place] = []
     was_output = False
     for at, item in enumerate(items):
-        fields = _fields(item)
-        if fields.get("type") == "item_reference":
+        if item_type(_fields(item)) == "item_reference":
             raise UneditableError("it refers to items that only the server has")
         is_output = read_messages("responses", [item])[0].role == "assistant"
         if is_output and was_output:

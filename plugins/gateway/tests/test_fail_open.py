@@ -288,6 +288,7 @@ def test_responses_that_refer_to_the_servers_own_items_stay_as_they_are() -> Non
         for fields in (
             {"previous_response_id": "r0", "input": items},
             {"input": [{"type": "item_reference", "id": "i"}, *items]},
+            {"input": [{"type": None, "id": "i"}, *items]},
         ):
             came = json.dumps({"model": "m", **fields}).encode()
             assert ask(gateway.url, "responses", came).status_code == 200

@@ -102,6 +102,7 @@ UNSAYABLE: list[tuple[str, str, dict[str, Any], str]] = [
     ("responses", "messages", {"conversation": "c"}, "conversation"),
     ("responses", "messages", {"background": True}, "background"),
     ("responses", "messages", {"input": [{"type": "item_reference", "id": "x"}]}, "input"),
+    ("responses", "messages", {"input": [{"id": "x"}]}, "input"),
 ]
 """What only one of two wires can say, and the field that a refusal names."""
 

@@ -49,6 +49,14 @@ def test_rows_that_name_the_one_before_are_one_conversation_with_their_usage(tmp
     assert conversation_of(recording).options.instructions == "Of r3."
 
 
+def test_a_question_whose_type_is_null_is_one(tmp_path: Path) -> None:
+    asked = [{"role": "user", "content": "question 1", "type": None}]
+    (recording,) = read(write(tmp_path / "log.jsonl", [row("r1", asked, CALL), *CHAIN[1:]]))
+
+    assert told(recording)[:2] == ["u:question 1", "a: ?look"]
+    assert usages(recording) == [(100, 50, 0, 7), (140, 70, 0, 7), (180, 90, 0, 7)]
+
+
 def test_a_response_that_two_requests_name_begins_two_conversations(tmp_path: Path) -> None:
     again = row("r4", "another question", said("another answer"), after="r2", tokens=170)
     first, second = read(write(tmp_path / "log.jsonl", [*CHAIN, again]))

@@ -18,6 +18,7 @@ import msgspec
 from chatstack.errors import InputError
 from chatstack.providers.converters import from_openai_responses
 from chatstack.providers.extras import WireObject
+from chatstack.providers.openai.responses_wire import item_type
 from chatstack.workbench.replay.reading.contexts import (
     Context,
     Kept,
@@ -279,12 +280,12 @@ def _whole(texts: Sequence[bytes]) -> list[object]:
 
 def _is_input_message(text: bytes) -> bool:
     (item,) = cast("list[WireObject]", values_of([text]))
-    return item.get("type", "message") == "message" and item.get("role") in _INPUT_ROLES
+    return item_type(item) == "message" and item.get("role") in _INPUT_ROLES
 
 
 def is_output(item: Mapping[str, object]) -> bool:
     """Return True for an item that a model wrote, False for one that it was given."""
-    kind = item.get("type", "message")
+    kind = item_type(item)
     if kind == "message":
         return item.get("role", "assistant") not in _INPUT_ROLES
     return not (isinstance(kind, str) and kind.endswith(("_output", "_response")))

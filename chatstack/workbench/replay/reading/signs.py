@@ -39,6 +39,7 @@ from typing import TypeAlias, cast
 
 from chatstack.errors import InputError
 from chatstack.providers.converters import BLOCKS, CHAT_FIELDS, TOOL_BLOCKS, Form
+from chatstack.providers.openai.responses_wire import item_type
 
 _NAMES: dict[Form, str] = {
     "chat": "OpenAI chat messages",
@@ -210,7 +211,7 @@ def _chosen(forms: _Forms, items: Sequence[object], beside: Mapping[str, object]
 
 def _check_known(items: Sequence[object]) -> None:
     """Raise ``InputError`` if a bare list has no item that Responses have: other lists of objects have types, too."""
-    kinds = [str(cast("dict[str, object]", item).get("type", "message")) for item in items]
+    kinds = [str(item_type(cast("dict[str, object]", item))) for item in items]
     if not any(kind in _ITEMS or kind.endswith(_ITEM_ENDINGS) for kind in kinds):
         told = ", ".join(repr(kind[:_TYPE_CHARS]) for kind in list(dict.fromkeys(kinds))[:_TYPES_TOLD])
         raise InputError(f"not a conversation: found a list of objects of type {told}; expected messages: {FORMS_TOLD}")
