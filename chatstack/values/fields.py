@@ -28,6 +28,13 @@ def shown(value: msgspec.Struct) -> str:
     return f"{type(value).__name__}({fields})"
 
 
+def check_flag(value: msgspec.Struct, name: str) -> None:
+    """Raise ``InputError`` for a field that is neither True nor False, such as a database's 0 and 1."""
+    found: object = getattr(value, name)
+    if not isinstance(found, bool):
+        raise wrong_type(value, name, "True or False", found)
+
+
 def wrong_type(value: object, field: str, wanted: str, found: object) -> InputError:
     """Return the error for a field of the wrong type."""
     kind = type(found).__name__

@@ -23,7 +23,7 @@ from msgspec.structs import force_setattr
 
 from chatstack.errors import InputError
 from chatstack.values.data_urls import split_data_url
-from chatstack.values.fields import check_text, shown, wrong_type
+from chatstack.values.fields import check_flag, check_text, shown, wrong_type
 
 
 class Text(msgspec.Struct, frozen=True, tag="text", omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -200,8 +200,9 @@ class ToolResult(
     extra_json: str = ""
 
     def __post_init__(self) -> None:
-        if not (type(self.call_id) is type(self.name) is type(self.extra_json) is str):
+        if not (type(self.call_id) is type(self.name) is type(self.extra_json) is str and type(self.is_error) is bool):
             check_text(self, call_id="text", name="text", extra_json="JSON text")
+            check_flag(self, "is_error")
         if type(self.output) is not str:
             self._check_output(self.output)
 

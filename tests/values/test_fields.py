@@ -51,6 +51,14 @@ def look() -> str:
             lambda: Message.tool("c", (Text("a"), "hunter2")),  # type: ignore[arg-type]
             "ToolResult: output[1] must be a Text, Image, File or ProviderItem, not str",
         ),
+        (lambda: Message.tool("c", "a", is_error=None), "ToolResult: is_error must be True or False, not NoneType"),  # type: ignore[arg-type]
+        (lambda: Message.user("a", pinned=1), "Message: pinned must be True or False, not int"),  # type: ignore[arg-type]
+        (lambda: Message("user", (), mark=SECRET), "Message: mark must be text, not dict"),
+        (
+            lambda: Message("user", (), mark="note"),  # type: ignore[arg-type]
+            "Message: mark='note' is not one of '', 'summary', 'repair'",
+        ),
+        (lambda: Message("user", (), extra_json=SECRET), "Message: extra_json must be JSON text, not dict"),
         (lambda: Message.tool(7, "a"), "ToolResult: call_id must be text, not int"),  # type: ignore[arg-type]
         (lambda: Image(data=b"hunter2"), "Image: data must be base64 text (Image.from_bytes takes bytes), not bytes"),  # type: ignore[arg-type]
         (lambda: File(data=b"hunter2"), "File: data must be base64 text (File.from_bytes takes bytes), not bytes"),  # type: ignore[arg-type]
