@@ -7,9 +7,8 @@ the same objects, as long as anybody holds them.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Literal, TypeAlias, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -26,6 +25,8 @@ from chatstack.values.interning import interned
 from chatstack.values.messages import Message
 from chatstack.values.mistakes import checked_messages
 from chatstack.values.requests import ChatRequest
+
+T = TypeVar("T")
 
 Form: TypeAlias = Literal["chat", "messages", "responses"]
 """OpenAI chat completions, Anthropic messages, OpenAI Responses."""
@@ -71,14 +72,12 @@ def from_openai_chat(messages: Sequence[object]) -> list[Message]:
 
     Raises ``InputError``, naming the place, for what is malformed or of another API's form.
     """
-    with naming_faults():
-        return interned(chat_from_wire(_checked(messages, "messages", "chat")))
+    return naming_faults(lambda: interned(chat_from_wire(_checked(messages, "messages", "chat"))), "messages", messages)
 
 
 def to_openai_chat(messages: Sequence[Message]) -> list[WireObject]:
     """Return the ``messages`` of a chat completion. Raises ``InputError`` for what this API has no form for."""
-    with naming_faults():
-        return chat_to_wire(checked_messages(messages))
+    return naming_faults(lambda: chat_to_wire(checked_messages(messages)), "messages", messages)
 
 
 def from_openai_responses(items: str | Sequence[object]) -> list[Message]:
@@ -88,14 +87,12 @@ def from_openai_responses(items: str | Sequence[object]) -> list[Message]:
     its messages. Raises ``InputError``, naming the place, for what is malformed or of another API's form.
     """
     given = [{"role": "user", "content": items}] if isinstance(items, str) else items
-    with naming_faults():
-        return interned(responses_from_wire(_checked(given, "input", "responses")))
+    return naming_faults(lambda: interned(responses_from_wire(_checked(given, "input", "responses"))), "input", given)
 
 
 def to_openai_responses(messages: Sequence[Message]) -> list[WireObject]:
     """Return the ``input`` items of a Responses request. Raises ``InputError`` for what this API has no form for."""
-    with naming_faults():
-        items = responses_to_wire(checked_messages(messages))
+    items = naming_faults(lambda: responses_to_wire(checked_messages(messages)), "messages", messages)
     for position, item in enumerate(items):
         if "type" not in item and "role" not in item:  # nothing that the API gave
             raise InputError(f"input[{position}]: a ProviderItem of OpenAI's without a type: nothing that it reads")
@@ -108,11 +105,14 @@ def from_anthropic(messages: Sequence[object], *, system: object = None) -> list
     ``system``, text or a list of blocks, becomes the system message at the head. Raises ``InputError``, naming the
     place, for what is malformed or of another API's form.
     """
-    with naming_faults():
+
+    def read() -> list[Message]:
         body: WireObject = {"messages": _checked(messages, "messages", "messages")}
         if system:
             body["system"] = _plain(system, "system", "messages")
         return interned(anthropic_from_wire(body).messages)
+
+    return naming_faults(read, "messages", messages)
 
 
 def to_anthropic(messages: Sequence[Message]) -> WireObject:
@@ -122,21 +122,33 @@ def to_anthropic(messages: Sequence[Message]) -> WireObject:
 
     ``from_anthropic`` takes both back: ``from_anthropic(**to_anthropic(history))``.
     """
-    with naming_faults():
-        body = anthropic_to_wire(ChatRequest(checked_messages(messages)))
+    body = naming_faults(lambda: anthropic_to_wire(ChatRequest(checked_messages(messages))), "messages", messages)
     return {name: body[name] for name in ("system", "messages") if name in body}
 
 
-@contextmanager
-def naming_faults() -> Generator[None]:
-    """Raise ``InputError`` for values that JSON cannot express, or that nest too deeply, so that no exception quotes
-    the text."""
+def naming_faults(convert: Callable[[], T], where: str = "", items: object = ()) -> T:
+    """Return what ``convert`` makes of the ``items`` at ``where``.
+
+    Raises ``InputError``, naming the place, for values that JSON cannot express, or that nest too deeply. It is no
+    context manager: the exception, which holds the text, would be in the chain of the ``InputError``.
+    """
     try:
-        yield
-    except RecursionError as error:
-        raise InputError("nested too deeply") from error
-    except UnicodeEncodeError as error:
-        raise InputError("holds half a character (a lone surrogate) where none can be") from error
+        return convert()
+    except RecursionError:
+        fault = "nested too deeply"
+    except UnicodeEncodeError:
+        fault = "holds half a character (a lone surrogate) where none can be"
+    listed = cast("Sequence[object]", items) if isinstance(items, list | tuple) else ()
+    places = (f"{where}[{position}]: " for position, each in enumerate(listed) if not _is_json(each))
+    raise InputError(next(places, "") + fault)
+
+
+def _is_json(item: object) -> bool:
+    try:
+        msgspec.json.encode(item, enc_hook=_fields)
+    except (RecursionError, TypeError, UnicodeEncodeError):
+        return False
+    return True
 
 
 def _checked(given: object, where: str, form: Form) -> list[object]:

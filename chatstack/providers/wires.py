@@ -12,7 +12,7 @@ error's body into the matching ``ProviderError``. Pure: nothing is sent here, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from chatstack.errors import ServerError
@@ -44,6 +44,22 @@ from chatstack.values.responses import ChatUpdate
 
 PROVIDERS: Mapping[Form, str] = {"chat": OPENAI, "messages": ANTHROPIC, "responses": OPENAI}
 """The name of the provider whose API each form is."""
+_LISTS: Mapping[Form, str] = {"chat": "messages", "messages": "messages", "responses": "input"}
+_REQUESTS: Mapping[Form, Callable[[Mapping[str, object]], ChatRequest]] = {
+    "chat": chat_request,
+    "messages": anthropic_request,
+    "responses": responses_request,
+}
+_BODIES: Mapping[Form, Callable[[ChatRequest], WireObject]] = {
+    "chat": chat_body,
+    "messages": anthropic_body,
+    "responses": responses_body,
+}
+_ITEMS: Mapping[Form, Callable[[Sequence[Message]], list[WireObject]]] = {
+    "chat": chat_items,
+    "messages": anthropic_items,
+    "responses": responses_items,
+}
 
 
 def read_request(form: Form, body: Mapping[str, object]) -> ChatRequest:
@@ -52,21 +68,18 @@ def read_request(form: Form, body: Mapping[str, object]) -> ChatRequest:
 
     Raises ``InputError``, naming the place, for malformed data.
     """
-    with naming_faults():
-        if form == "chat":
-            request = chat_request(body)
-        else:
-            request = anthropic_request(body) if form == "messages" else responses_request(body)
+
+    def read() -> ChatRequest:
+        request = _REQUESTS[form](body)
         return request.but(messages=tuple(interned(request.messages)))
+
+    return naming_faults(read, _LISTS[form], body.get(_LISTS[form]))
 
 
 def write_request(form: Form, request: ChatRequest) -> WireObject:
     """Return the JSON body of a request, without marks for a prompt cache. Raises ``InputError`` for what this API has
     no form for."""
-    with naming_faults():
-        if form == "chat":
-            return chat_body(request)
-        return anthropic_body(request) if form == "messages" else responses_body(request)
+    return naming_faults(lambda: _BODIES[form](request), "messages", request.messages)
 
 
 def read_messages(form: Form, items: Sequence[object]) -> tuple[Message, ...]:
@@ -74,21 +87,21 @@ def read_messages(form: Form, items: Sequence[object]) -> tuple[Message, ...]:
 
     Raises ``InputError``, naming the place.
     """
-    with naming_faults():
+
+    def read() -> tuple[Message, ...]:
         if form == "messages":
             found = anthropic_messages([as_object(each, f"messages[{at}]") for at, each in enumerate(items)])
         else:
             found = chat_messages(items) if form == "chat" else responses_messages(items)
         return tuple(interned(found))
 
+    return naming_faults(read, _LISTS[form], items)
+
 
 def write_messages(form: Form, messages: Sequence[Message]) -> list[WireObject]:
     """Return messages as items of a body's ``messages`` or ``input``. Raises ``InputError`` for what this API has no
     form for."""
-    with naming_faults():
-        if form == "chat":
-            return chat_items(messages)
-        return anthropic_items(messages) if form == "messages" else responses_items(messages)
+    return naming_faults(lambda: _ITEMS[form](messages), "messages", messages)
 
 
 class _Answer(Protocol):

@@ -67,12 +67,7 @@ def from_json(text: str | bytes) -> list[Message]:
     """
     if not isinstance(text, str | bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"from_json: expected JSON text, got {type(text).__name__}")
-    try:
-        split = _split(text)
-        messages, notes = interned_json(split.messages, _read), split.annotations
-    except (msgspec.DecodeError, UnicodeError, RecursionError, InputError):  # in one piece, errors name their place
-        whole = _whole(text)
-        messages, notes = list(whole.messages), whole.annotations
+    messages, notes = _in_pieces(text) or _in_one_piece(text)
     for position, note in notes.items():
         if not 0 <= position < len(messages):
             raise InputError(f"from_json: annotations: there is no message {position}")
@@ -80,12 +75,34 @@ def from_json(text: str | bytes) -> list[Message]:
     return messages
 
 
-def _whole(text: str | bytes) -> _History:
+def _in_pieces(text: str | bytes) -> tuple[list[Message], dict[int, Annotation]] | None:
+    """Return messages and annotations; None if anything is wrong."""
+    try:
+        split = _split(text)
+        return interned_json(split.messages, _read), split.annotations
+    except (msgspec.DecodeError, UnicodeError, RecursionError, InputError):
+        return None
+
+
+def _in_one_piece(text: str | bytes) -> tuple[list[Message], dict[int, Annotation]]:
+    """Return messages and annotations. Raises ``InputError``, naming the place, which is not known of a piece."""
+    wrong = _not_utf8(text)
+    if wrong is not None:  # told here, as an exception of the decoder's would hold the text
+        raise InputError(f"from_json: not JSON text: no UTF-8 at position {wrong:,}, or half a character")
     try:
         _check_version(msgspec.json.decode(text, type=_Header).version)
-        return msgspec.json.decode(text, type=_History)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        whole = msgspec.json.decode(text, type=_History)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"from_json: {_told(error)}") from error
+    return list(whole.messages), whole.annotations
+
+
+def _not_utf8(text: str | bytes) -> int | None:
+    try:
+        _ = text.encode() if isinstance(text, str) else text.decode()
+    except (UnicodeEncodeError, UnicodeDecodeError) as error:
+        return error.start
+    return None
 
 
 def _check_version(version: object) -> None:

@@ -20,12 +20,14 @@ from openai.types.responses import Response
 
 from chatstack import (
     ChatStack,
+    File,
     InputError,
     Message,
     ProviderItem,
     Text,
     ToolCall,
     from_anthropic,
+    from_json,
     from_openai_chat,
     from_openai_responses,
     to_anthropic,
@@ -36,6 +38,7 @@ from chatstack.providers.anthropic.blocks import WIRE as ANTHROPIC
 from chatstack.providers.call_ids import sendable_name
 from chatstack.providers.openai.chat_parts import WIRE as CHAT
 from chatstack.providers.openai.responses_parts import WIRE as RESPONSES
+from chatstack.providers.wires import read_request
 from chatstack.testing import ScriptedClient
 from chatstack.testing.generated import MESSAGES, PROPERTY
 from tests.providers.test_between_wires import CONVERSATIONS
@@ -220,13 +223,47 @@ def test_what_cannot_be_read_is_refused_and_its_place_is_named(read: Any, given:
         read(given)
 
 
-def test_what_holds_itself_or_half_a_character_is_an_error_of_ours() -> None:
+def test_what_holds_itself_is_an_error_of_ours() -> None:
     circle: dict[str, Any] = {"role": "user", "content": "hi"}
     circle["x"] = circle
-    with pytest.raises(InputError, match="nested too deeply"):
-        from_openai_chat([circle])
-    with pytest.raises(InputError, match="lone surrogate"):
-        from_openai_chat([{"role": "user", "content": [{"type": "odd", "x": "\ud800"}]}])
+    with pytest.raises(InputError, match=r"^messages\[1\]: nested too deeply"):
+        from_openai_chat([{"role": "user", "content": "hi"}, circle])
+
+
+HALF = "patient John Doe\ud800"
+ODD = {"role": "user", "content": [{"type": "odd", "x": HALF}]}
+BROKEN = Message("assistant", (ProviderItem("openai", HALF), ProviderItem("anthropic", HALF)))
+HALVES: dict[str, tuple[Callable[[], object], str]] = {
+    "from chat": (lambda: from_openai_chat([ODD]), r"messages\[0\]: holds half a character"),
+    "from Responses": (lambda: from_openai_responses([ODD]), r"input\[0\]: holds half a character"),
+    "from Anthropic": (lambda: from_anthropic([ODD]), r"messages\[0\]: holds half a character"),
+    "an object's": (
+        lambda: from_openai_chat([ChatCompletionMessage.model_construct(role="assistant", name=HALF)]),
+        r"messages\[0\]: holds half a character",
+    ),
+    "to chat": (lambda: to_openai_chat([Message.user("hi"), BROKEN]), r"messages\[1\]: holds half a character"),
+    "to Responses": (lambda: to_openai_responses([BROKEN]), r"messages\[0\]: holds half a character"),
+    "to Anthropic": (lambda: to_anthropic([BROKEN]), r"messages\[0\]: holds half a character"),
+    "a request": (lambda: read_request("responses", {"input": [ODD]}), r"input\[0\]: holds half a character"),
+    "JSON": (lambda: from_json(f'{{"version":1,"x":"{HALF}"}}'), r"from_json: .* at position 34, or half a character"),
+    "bytes": (lambda: from_json(b'{"version":1,"x":"patient John Doe\xff"}'), r"from_json: .* no UTF-8 at position 34"),
+    "a file": (
+        lambda: to_anthropic([Message.user(File.from_bytes(b"patient John Doe\xff", "text/plain"))]),
+        r"its data is not the base64 of UTF-8 text",
+    ),
+}
+
+
+@pytest.mark.parametrize(("convert", "says"), HALVES.values(), ids=HALVES.keys())
+def test_an_error_names_the_place_and_nothing_in_its_chain_holds_the_text(
+    convert: Callable[[], object], says: str
+) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        convert()
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "John Doe" not in repr(error)
+        error = error.__cause__ or error.__context__
 
 
 @WIRES

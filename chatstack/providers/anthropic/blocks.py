@@ -159,11 +159,18 @@ def _file_source(part: File) -> WireObject:
         return {"type": "url", "url": part.url}
     if data and not media_type.startswith("text/"):
         return {"type": "base64", "media_type": media_type or "application/pdf", "data": data}
-    try:
-        text = base64.b64decode(data, validate=True).decode() if data else part.text
-    except ValueError as error:
-        raise InputError(f"File {part.name!r}: its data is not the base64 of UTF-8 text") from error
+    text = _decoded(data) if data else part.text
+    if text is None:
+        raise InputError(f"File {part.name!r}: its data is not the base64 of UTF-8 text")
     return {"type": "text", "media_type": "text/plain", "data": text}
+
+
+def _decoded(data: str) -> str | None:
+    """Return the text that stands as base64, or None. The exception, which holds the text, is dropped here."""
+    try:
+        return base64.b64decode(data, validate=True).decode()
+    except ValueError:
+        return None
 
 
 def _media_part(block: Mapping[str, object]) -> Image | File | None:

@@ -250,7 +250,7 @@ def test_what_is_nested_very_deeply_is_told() -> None:
 
     error = error_in({"messages": [{**assistant("hi"), "x": deep}]})
 
-    assert error == "nested too deeply"
+    assert error == "messages[0]: nested too deeply"
 
 
 @pytest.mark.data

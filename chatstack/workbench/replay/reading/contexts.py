@@ -60,8 +60,7 @@ class Kept:
 
     def json_of(self, value: object) -> bytes:
         """Return the value as JSON, and count it. Raises ``InputError`` if it nests too deeply."""
-        with naming_faults():
-            text = json.dumps(value).encode("ascii")  # lone surrogates stay escapes
+        text = naming_faults(lambda: json.dumps(value).encode("ascii"))  # lone surrogates stay escapes
         self.count(len(text))
         return text
 

@@ -30,8 +30,7 @@ class Conversation(msgspec.Struct, frozen=True):
 
 def conversation_of(recording: Recording) -> Conversation:
     """Return the conversation. Raises ``InputError``, naming the place inside, for malformed input."""
-    with naming_faults():
-        return _READERS[recording.form](recording.body)
+    return naming_faults(lambda: _READERS[recording.form](recording.body))
 
 
 def _chat(body: WireObject) -> Conversation:
