@@ -34,9 +34,13 @@ Form: TypeAlias = Literal["chat", "messages", "responses"]
 BLOCKS: Mapping[Form, tuple[str, ...]] = {
     "chat": ("image_url", "input_audio", "file"),
     "messages": ("image", "document", "search_result", "container_upload", "thinking", "redacted_thinking"),
-    "responses": ("input_text", "output_text", "input_image", "input_file"),
+    "responses": ("input_text", "output_text", "input_image", "input_file", "input_audio"),
 }
-"""Types of content that only one form has; beside them Anthropic's ``..._use`` and ``..._result``."""
+"""Types of content that not every form has; beside them Anthropic's ``..._use`` and ``..._result``."""
+FORMS_OF: Mapping[str, tuple[Form, ...]] = {
+    kind: tuple(form for form in BLOCKS if kind in BLOCKS[form]) for kinds in BLOCKS.values() for kind in kinds
+}
+"""The forms that have such a type."""
 TOOL_BLOCKS = ("tool_use", "tool_result")
 """Endings of the types of Anthropic's blocks, those of its own tools included."""
 CHAT_FIELDS = ("tool_calls", "function_call", "tool_call_id")
@@ -50,7 +54,6 @@ _READERS: dict[Form, str] = {
     "messages": "from_anthropic",
     "responses": "from_openai_responses",
 }
-_FORM_OF: dict[str, Form] = {kind: form for form, kinds in BLOCKS.items() for kind in kinds}
 _TEXTS: dict[str, tuple[str, ...]] = {
     "text": ("text",),
     "tool_use": ("id", "name"),
@@ -188,9 +191,9 @@ def _check_block(value: object, where: str, form: Form, *, is_message: bool = Fa
 
 
 def _check_form(kind: str, where: str, form: Form) -> None:
-    of = "messages" if kind.endswith(TOOL_BLOCKS) else _FORM_OF.get(kind, form)
-    if of != form:
-        raise InputError(f"{where}: {kind!r} is of another API; read it with {_READERS[of]}")
+    of = ("messages",) if kind.endswith(TOOL_BLOCKS) else FORMS_OF.get(kind, (form,))
+    if form not in of:
+        raise InputError(f"{where}: {kind!r} is of another API; read it with {_READERS[of[0]]}")
 
 
 def _plain(value: object, where: str, form: Form) -> object:

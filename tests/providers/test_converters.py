@@ -266,6 +266,14 @@ def test_an_error_names_the_place_and_nothing_in_its_chain_holds_the_text(
         error = error.__cause__ or error.__context__
 
 
+def test_a_sound_goes_from_chat_to_responses_and_back() -> None:
+    sound = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+    history = from_openai_chat([{"role": "user", "content": [sound]}])
+    assert from_openai_responses(to_openai_responses(history)) == history
+    with pytest.raises(InputError, match="'input_audio' is of another API; read it with from_openai_chat"):
+        from_anthropic([{"role": "user", "content": [sound]}])
+
+
 @WIRES
 @pytest.mark.parametrize("given", [[{"role": "user", "content": "hi"}], Message.user("hi"), "hi"])
 def test_only_messages_are_written(wire: str, given: Any) -> None:

@@ -38,7 +38,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias, cast
 
 from chatstack.errors import InputError
-from chatstack.providers.converters import BLOCKS, CHAT_FIELDS, TOOL_BLOCKS, Form
+from chatstack.providers.converters import CHAT_FIELDS, FORMS_OF, TOOL_BLOCKS, Form
 from chatstack.providers.openai.responses_wire import item_type
 
 _NAMES: dict[Form, str] = {
@@ -59,7 +59,7 @@ _OF_CHAT = (*CHAT_FIELDS, "refusal")
 _OF_BLOCKS: dict[str, _Forms] = {
     "text": _CHAT | _MESSAGES,
     "refusal": _CHAT | _RESPONSES,
-    **{kind: frozenset({form}) for form, kinds in BLOCKS.items() for kind in kinds},
+    **{kind: frozenset(forms) for kind, forms in FORMS_OF.items()},
 }
 _ITEMS = ("message", "reasoning", "item_reference", "compaction")
 _ITEM_ENDINGS = ("_call", "_call_output", "_tools", "_approval_request", "_approval_response")
