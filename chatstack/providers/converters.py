@@ -123,9 +123,13 @@ def to_anthropic(messages: Sequence[Message]) -> WireObject:
 
         await anthropic.messages.create(model=..., max_tokens=..., **to_anthropic(history))
 
-    ``from_anthropic`` takes both back: ``from_anthropic(**to_anthropic(history))``.
+    It is a request to be sent: "Begin." stands before a history that begins with the assistant, and white space at the
+    end of one that ends with its text is gone, as the API refuses both. So keep a history by ``to_json``;
+    ``from_anthropic(**to_anthropic(history))`` reads what was sent. An empty history has no messages.
     """
     body = naming_faults(lambda: anthropic_to_wire(ChatRequest(checked_messages(messages))), "messages", messages)
+    if not messages:
+        return {"messages": []}
     return {name: body[name] for name in ("system", "messages") if name in body}
 
 

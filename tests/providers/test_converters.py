@@ -274,6 +274,16 @@ def test_a_sound_goes_from_chat_to_responses_and_back() -> None:
         from_anthropic([{"role": "user", "content": [sound]}])
 
 
+def test_an_empty_history_is_no_message_of_any_api() -> None:
+    assert (to_openai_chat([]), to_openai_responses([]), to_anthropic([])) == ([], [], {"messages": []})
+
+
+def test_what_goes_to_anthropic_is_a_request_that_it_takes() -> None:
+    written = to_anthropic([Message.assistant("Hi, how can I help?"), Message.user("q"), Message.assistant("a\n")])
+    texts = ["Begin.", "Hi, how can I help?", "q", "a"]
+    assert [message.text for message in READ[ANTHROPIC](written)] == texts
+
+
 @WIRES
 @pytest.mark.parametrize("given", [[{"role": "user", "content": "hi"}], Message.user("hi"), "hi"])
 def test_only_messages_are_written(wire: str, given: Any) -> None:
