@@ -58,8 +58,8 @@ def to_json(messages: Sequence[Message]) -> str:
 
 
 def from_json(text: str | bytes) -> list[Message]:
-    """Return the history that ``to_json`` wrote, its messages equal to what they were: the same objects, where anybody
-    still holds them.
+    """Return the history that ``to_json`` wrote, its messages equal to what they were. Messages that were read before
+    are the same objects, where anybody still holds them.
 
     Raises ``InputError`` that names the place for everything unknown: another version, another kind of part, another
     field, a value of another type. Histories of other libraries are read by ``from_openai_chat``,
