@@ -79,11 +79,12 @@ def no_json(arguments: str) -> WireObject:
 
 
 def json_arguments(arguments: str) -> str:
-    """Return the arguments of a call as JSON, as some servers read them, those of a call that was cut off too."""
+    """Return the arguments of a call as JSON, as some servers read them, those of a call that was cut off too. Blank
+    ones are none."""
     try:
         _skip(arguments)
     except (msgspec.DecodeError, RecursionError):
-        return encoded(no_json(arguments))
+        return encoded(no_json(arguments)) if arguments.strip() else "{}"
     return arguments
 
 

@@ -285,6 +285,13 @@ def test_what_goes_to_anthropic_is_a_request_that_it_takes() -> None:
 
 
 @WIRES
+@pytest.mark.parametrize("arguments", ["", " \n"])
+def test_a_call_with_blank_arguments_has_none_on_every_wire(wire: str, arguments: str) -> None:
+    history = [Message.user("now?"), Message.assistant(ToolCall("c", "now", arguments))]
+    assert [call.arguments for call in READ[wire](WRITE[wire](history))[1].calls] == ["{}"]
+
+
+@WIRES
 @pytest.mark.parametrize("given", [[{"role": "user", "content": "hi"}], Message.user("hi"), "hi"])
 def test_only_messages_are_written(wire: str, given: Any) -> None:
     with pytest.raises(InputError, match=r"expected (Message|a list of Message), got"):
