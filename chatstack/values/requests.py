@@ -169,7 +169,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesIts
         if self.max_tokens is not None and self.max_tokens < 0:
             raise InputError(f"ChatOptions: max_tokens={self.max_tokens} must not be negative")
         if type(self.extra) is not MappingProxyType:
-            force_setattr(self, "extra", MappingProxyType(dict(self.extra)))
+            force_setattr(self, "extra", MappingProxyType(_own(dict(self.extra))))
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Return what reprs show: all fields, but of ``extra`` only the names, as keys travel in it."""
@@ -189,6 +189,20 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesIts
             if name not in self.__struct_fields__:
                 raise _unknown_field(ChatOptions, name)
         return replace(self, **changes)
+
+
+def _own(extra: dict[str, object]) -> dict[str, object]:
+    """Return the fields with lists and dicts of their own, as the caller may go on to change theirs."""
+    try:
+        return cast("dict[str, object]", _copied(extra))
+    except RecursionError:  # refused where it is sent
+        return extra
+
+
+def _copied(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _copied(each) for name, each in cast("dict[str, object]", value).items()}
+    return [_copied(each) for each in cast("list[object]", value)] if isinstance(value, list) else value
 
 
 def refuse_blank(messages: Sequence[Message]) -> None:

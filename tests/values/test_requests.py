@@ -44,10 +44,11 @@ def test_but_is_checked_like_the_constructor() -> None:
 
 
 def test_extra_is_the_options_own_and_cannot_be_written() -> None:
-    given: dict[str, object] = {"user": "u"}
+    inner = {"user": "u", "tags": ["a"]}
+    given: dict[str, object] = {"user": "u", "metadata": inner}
     options = ChatOptions(extra=given)
-    given["user"] = "other"
-    assert options.extra["user"] == "u"
+    given["user"] = inner["user"] = inner["tags"][0] = "other"  # type: ignore[index]
+    assert options.extra == {"user": "u", "metadata": {"user": "u", "tags": ["a"]}}
     with pytest.raises(TypeError):
         options.extra["user"] = "x"  # type: ignore[index]
 
