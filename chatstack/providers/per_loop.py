@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncGenerator, Callable
 from typing import Generic, Protocol, TypeVar
-from weakref import WeakKeyDictionary
 
 
 class Closable(Protocol):
@@ -16,6 +16,7 @@ class Closable(Protocol):
 
 
 C = TypeVar("C", bound=Closable)
+_Served = tuple[C, AsyncGenerator[None, None], list[asyncio.Task[None]]]  # a loop holds its tasks weakly
 
 
 class PerLoop(Generic[C]):
@@ -27,14 +28,14 @@ class PerLoop(Generic[C]):
     first one, which belongs to the caller. Works from several threads.
     """
 
-    __slots__ = ("_first", "_holders", "_is_closed", "_is_taken", "_lock", "_loops", "_make")
+    __slots__ = ("_first", "_is_closed", "_is_taken", "_lock", "_loops", "_make")
 
     def __init__(self, first: C, make: Callable[[], C] | None) -> None:
         self._first = first
         self._make = make
         self._lock = threading.Lock()
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, C] = WeakKeyDictionary()
-        self._holders: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = WeakKeyDictionary()
+        # A holder holds its loop, so weak keys would let go of none.
+        self._loops: dict[asyncio.AbstractEventLoop, _Served[C]] = {}
         self._is_taken = self._is_closed = False
 
     @property
@@ -47,14 +48,15 @@ class PerLoop(Generic[C]):
         except RuntimeError:
             return self._first
         found = self._loops.get(loop)
-        return found if found is not None else self._of_new(loop, self._make)
+        return found[0] if found is not None else self._of_new(loop, self._make)
 
     def _of_new(self, loop: asyncio.AbstractEventLoop, make: Callable[[], C]) -> C:
         with self._lock:
-            client = make() if self._is_taken else self._first
-            self._is_taken = True
-            self._loops[loop] = client
-            self._holders[loop] = holder = self._held(loop, client)
+            is_taken, self._is_taken = self._is_taken, True
+        client = make() if is_taken else self._first  # takes long, and no other loop is to wait for it
+        holder = self._held(loop, client)
+        over = [self._loops.pop(each, None) for each in list(self._loops) if each.is_closed()]
+        self._loops[loop] = client, holder, [loop.create_task(_give_up(each[0])) for each in over if each is not None]
         try:
             holder.__anext__().send(None)  # begins it, without awaiting, so that the loop knows of it
         except StopIteration:
@@ -66,8 +68,7 @@ class PerLoop(Generic[C]):
         try:
             yield
         finally:
-            if self._loops.get(loop) is client:
-                del self._loops[loop]
+            self._loops.pop(loop, None)
             await client.close()
 
     async def close(self) -> None:
@@ -76,12 +77,19 @@ class PerLoop(Generic[C]):
             return
         self._is_closed = True
         here = asyncio.get_running_loop()
-        with self._lock:
-            holders = list(self._holders.items())
-            self._holders.clear()
-        for loop, holder in holders:
-            if loop is not here and loop.is_running():
-                asyncio.run_coroutine_threadsafe(holder.aclose(), loop)
-            elif loop is here:
+        loops, self._loops = self._loops, {}
+        for loop, (client, holder, _) in list(loops.items()):
+            if loop is here:
                 await holder.aclose()
+            elif loop.is_running():
+                asyncio.run_coroutine_threadsafe(holder.aclose(), loop)
+            elif loop.is_closed():
+                await _give_up(client)
         await self._first.close()
+
+
+async def _give_up(client: Closable) -> None:
+    """Close the client of a loop that was closed before its async generators: its connections cannot end in order, and
+    the SDK's own finalizer would log that."""
+    with contextlib.suppress(RuntimeError):  # Event loop is closed
+        await client.close()

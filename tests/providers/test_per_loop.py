@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -182,6 +183,92 @@ def test_each_loop_closes_its_own_client_at_its_end() -> None:
     loops = [asyncio.run(use()) for _ in range(3)]
     assert [client.closed for client in made] == [[loop] for loop in loops]
     assert clients.current is made[0]  # where no loop runs
+
+
+@pytest.mark.parametrize("ends_generators", [True, False])
+def test_a_loop_that_was_closed_is_not_kept(ends_generators: bool) -> None:
+    made: list[Client] = []
+
+    def make() -> Client:
+        made.append(Client())
+        return made[-1]
+
+    clients = PerLoop(make(), make)
+
+    async def use() -> weakref.ref[asyncio.AbstractEventLoop]:
+        assert clients.current is made[-1]
+        await asyncio.sleep(0)
+        return weakref.ref(asyncio.get_running_loop())
+
+    def loop_closed() -> weakref.ref[asyncio.AbstractEventLoop]:
+        loop = asyncio.new_event_loop()
+        used = loop.run_until_complete(use())
+        if ends_generators:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+        return used
+
+    loops = [loop_closed() for _ in range(5)]
+    assert [len(each.closed) for each in made] == [1, 1, 1, 1, int(ends_generators)]
+    for each in made:
+        each.closed.clear()  # they hold the loops
+    gc.collect()
+    alive = [each() is not None for each in loops]
+    assert alive == [False] * 4 + [not ends_generators]  # the last one goes with the next
+
+
+def test_one_loop_does_not_wait_for_the_client_of_another() -> None:
+    is_making, may_go_on = threading.Event(), threading.Event()
+    is_slow = iter((True, False))
+
+    def make() -> Client:
+        if next(is_slow):
+            is_making.set()
+            assert may_go_on.wait(30)
+        return Client()
+
+    clients = PerLoop(Client(), make)
+
+    async def use() -> Client:
+        return clients.current
+
+    asyncio.run(use())
+    with ThreadPoolExecutor(2) as threads:
+        slow = threads.submit(asyncio.run, use())
+        assert is_making.wait(30)
+        quick = threads.submit(asyncio.run, use())
+        try:
+            assert quick.result(5)
+        finally:
+            may_go_on.set()
+        assert slow.result(30)
+
+
+def test_connections_of_loops_that_were_closed_are_given_up_quietly(
+    make: Callable[..., SdkProvider[Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = make()
+
+    async def call() -> str:
+        text = (await provider.get_response("hello")).text
+        gc.collect()
+        await asyncio.sleep(0.01)  # what the SDK does when a client is collected
+        return text
+
+    async def close() -> None:
+        await provider.aclose()
+
+    def use_loops() -> None:
+        for _ in range(3):
+            loop = asyncio.new_event_loop()
+            assert loop.run_until_complete(call()) == "fine"
+            loop.close()
+        asyncio.run(close())
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="unclosed"):  # the caller has left the connections open
+        use_loops()
+    assert not caplog.records
 
 
 def test_closing_reaches_the_client_of_a_loop_that_runs_elsewhere() -> None:
