@@ -13,6 +13,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import Tool as McpTool
 
 from chatstack import Tool, ToolError, WiringError
+from chatstack.forks import renewed_in_child
 from chatstack_mcp.connection import Connection
 from chatstack_mcp.contents import output_of, part_of, text_of
 from chatstack_mcp.errors import McpServerError, is_lost, reason_of, was_not_run
@@ -21,6 +22,9 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 _MOST_PAGES = 100
 _LOST = "The connection to the server was lost during the call, so it is not known whether the tool has run."
+
+_of_parents: list[object] = []
+"""Connections of the processes that this one was forked from: collected here, they would end the servers there."""
 
 
 class McpServer:
@@ -68,6 +72,13 @@ class McpServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._busy = asyncio.Lock()
         self._is_closed = False
+        renewed_in_child(self)
+
+    def after_fork(self) -> None:
+        """Leave the connection of the parent to it: the next call in this process connects anew."""
+        _of_parents.append((self._connection, self._loop))
+        self._connection = self._loop = None
+        self._busy = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"McpServer({self._told})"

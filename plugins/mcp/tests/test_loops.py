@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -80,3 +82,36 @@ def test_an_event_loop_that_only_waits_keeps_its_connection(tmp_path: Path) -> N
     finally:
         first.close()
     assert (tmp_path / "note").read_text() == "ended"
+
+
+FORKS = """
+import os, sys, warnings
+from mcp import StdioServerParameters
+from test_loops import over, seen_by
+from chatstack_mcp import McpServer
+
+warnings.simplefilter("ignore")  # of forking with threads, which is what is tried here
+server = McpServer(StdioServerParameters(command=sys.executable, args=sys.argv[1:]))
+client = over(server).build_sync()
+print("parent", seen_by(client), flush=True)
+if os.fork() == 0:
+    with client:
+        print("child", seen_by(client), flush=True)
+    os._exit(0)
+os.wait()
+print("parent", seen_by(client), flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_connects_anew_and_leaves_the_parents_connection_alone(tmp_path: Path) -> None:
+    (note := tmp_path / "note").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS, RAW, str(note)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["parent seen", "child seen", "parent seen"], done.stderr
