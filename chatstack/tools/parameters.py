@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 
 from chatstack.client.constraints import as_msgspec_says
-from chatstack.client.hints import bare, bound_names, members, takes_none, written
+from chatstack.client.hints import bare, bound_names, hints_of, members, takes_none, unknown_hints, written
 from chatstack.client.wiring import service_type
 from chatstack.errors import WiringError
 from chatstack.tools.schemas import Field
@@ -102,9 +102,14 @@ def _signature(function: Callable[..., object], called: str) -> tuple[inspect.Si
     except (TypeError, ValueError) as error:  # some functions written in C have no signature
         raise WiringError(f"tool {called!r}: its parameters are not known: {error}") from error
     try:
-        return signature, typing.get_type_hints(written(function), include_extras=True)
+        hints, unknown = dict(hints_of(source := written(function))), unknown_hints(source)
     except Exception as error:  # an annotation is code, so it may raise anything
         raise WiringError(f"tool {called!r}: a type hint cannot be resolved: {error}") from error
+    for name, told in unknown.items():
+        if name in signature.parameters:  # what it returns has no schema
+            remedy = "import what it names outside of TYPE_CHECKING"
+            raise _refused(called, name, f"has a type hint that cannot be resolved, {told}; {remedy}")
+    return signature, hints
 
 
 def _check_form(parameter: inspect.Parameter, refused: Callable[[str], WiringError]) -> None:

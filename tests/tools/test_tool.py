@@ -325,7 +325,11 @@ class CallableThing:
         (starred, "tool 'starred': parameter 'cities' takes any number of arguments; tools need named parameters"),
         (keywords, "tool 'keywords': parameter 'cities' takes any number of arguments; tools need named parameters"),
         (positional, "tool 'positional': parameter 'city' is positional-only; tools need named parameters"),
-        (not_resolved, "tool 'not_resolved': a type hint cannot be resolved: name 'NoSuchType' is not defined"),
+        (
+            not_resolved,
+            "tool 'not_resolved': parameter 'city' has a type hint that cannot be resolved, NoSuchType: "
+            "name 'NoSuchType' is not defined; import what it names outside of TYPE_CHECKING",
+        ),
         ("text", "tool: expected a function, got str"),
         (yields, f"tool 'yields': {YIELDS}"),
         (yields_later, f"tool 'yields_later': {YIELDS}"),
@@ -482,6 +486,16 @@ def test_what_is_given_to_tool_by_mistake_is_refused_by_name_and_type(make: Call
     with pytest.raises(WiringError) as caught:
         make()
     assert str(caught.value) == said
+
+
+def returns_unknown(city: str, days: Annotated[int, "How many."] = 1) -> NoSuchType:  # type: ignore[name-defined]  # noqa: F821
+    return city * days
+
+
+def test_a_return_hint_that_cannot_be_resolved_is_not_needed() -> None:
+    properties = json.loads(tool(returns_unknown).parameters)["properties"]
+    days = {"type": "integer", "description": "How many.", "default": 1}
+    assert properties == {"city": {"type": "string"}, "days": days}
 
 
 def test_a_hint_that_is_no_python_is_refused_by_the_tools_name() -> None:
