@@ -147,8 +147,7 @@ def price_from(provider: str, model: str, prices: ModelPrice) -> Price | None:
         write = each.times(terms.write_factor)
     if hour is None and read is not each and terms.hour_factor is not None:
         hour = each.times(terms.hour_factor)
-    version = importlib.metadata.version("genai-prices")
-    source = f"genai-prices {version}; cache terms of {TERMS_DATE}"
+    source = f"{_tables_told()}; cache terms of {TERMS_DATE}"
     output = _rate(prices, "output_mtok")
     return Price(model, provider, each, read, write, terms.minimum_tokens, terms.lifetime_seconds, source, output, hour)
 
@@ -157,6 +156,13 @@ def terms_of(provider: str, model: str) -> Terms:
     """Return the cache terms of a provider for a model, both named as ``genai-prices`` names them."""
     fitting = (terms for owner, start, terms in _TERMS if owner == provider and re.match(start, model))
     return next(fitting, _USUAL)
+
+
+def _tables_told() -> str:
+    try:
+        return f"genai-prices {importlib.metadata.version('genai-prices')}"
+    except importlib.metadata.PackageNotFoundError:  # a bundle without metadata
+        return "genai-prices"
 
 
 def _rate(prices: ModelPrice, name: str) -> Rate | None:

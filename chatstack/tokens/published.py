@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from chatstack.tokens.loading import is_on_a_loop, off_the_loop
 
 if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelInfo, Provider
 
 _importing = threading.Lock()
@@ -35,11 +36,9 @@ def published(model: str) -> Iterator[tuple[Provider, ModelInfo]]:
     Nothing when the model is not in the tables, or the extra is not installed.
     """
     load_tables()
-    try:
-        from genai_prices.data_snapshot import get_snapshot
-    except ImportError:
+    snapshot = _snapshot()
+    if snapshot is None:
         return
-    snapshot = get_snapshot()
     vendor, _, bare = model.rpartition("/")
     for name, provider_id in ((model, None), (bare, vendor), (bare, None)):
         try:
@@ -53,10 +52,15 @@ def load_tables() -> None:
     with _importing:
         if _loaded.is_set():
             return
-        try:
-            from genai_prices.data_snapshot import get_snapshot
-        except ImportError:
-            pass  # look-ups then find nothing
-        else:
-            get_snapshot()
+        _snapshot()
         _loaded.set()
+
+
+def _snapshot() -> DataSnapshot | None:
+    """Return the tables; None without the extra, or in a bundle without its metadata, which it reads itself."""
+    try:
+        from genai_prices.data_snapshot import get_snapshot
+
+        return get_snapshot()  # imports the rest
+    except ImportError:
+        return None

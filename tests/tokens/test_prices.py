@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import subprocess
 import sys
 from decimal import Decimal
 from typing import Any
@@ -40,6 +42,39 @@ def test_nothing_is_known_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "genai_prices.data_snapshot", None)
 
     assert price_of.__wrapped__("gpt-4o") is None
+
+
+WITHOUT_METADATA = """
+import importlib.metadata as metadata
+
+find = metadata.Distribution.from_name.__func__
+
+def from_name(cls, name):
+    if "genai" in name:
+        raise metadata.PackageNotFoundError(name)
+    return find(cls, name)
+
+metadata.Distribution.from_name = classmethod(from_name)
+from chatstack.tokens.prices import price_of
+print([price_of("gpt-4o"), price_of("gpt-4o")])
+"""
+
+
+def test_nothing_is_known_in_a_bundle_without_the_metadata_of_the_extra() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_METADATA], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.stdout == "[None, None]\n", done.stderr
+
+
+def test_a_price_is_known_without_the_version_of_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    price = converted("openai", input_mtok=Decimal(1))
+    assert price is not None
+    assert price.source == f"genai-prices; cache terms of {prices.TERMS_DATE}"
 
 
 def test_a_published_price_of_writing_counts_before_ours() -> None:
