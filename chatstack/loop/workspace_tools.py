@@ -31,9 +31,8 @@ def workspace_tools(workspace: Workspace, *, read_only: bool = False) -> tuple[T
 
 
 def _list_files(workspace: Workspace) -> Tool[..., Any]:
-    @tool(idempotent=True)
+    @tool(idempotent=True, description="Lists the paths of the files in the workspace, one a line.")
     def list_files(folder: Annotated[str, "Only what is below this folder; empty for everything."] = "") -> str:
-        """Lists the paths of the files in the workspace, one a line."""
         paths = workspace.list(folder)
         if not paths:
             return f"[no files below {shown(folder)}]" if folder else "[the workspace has no files yet]"
@@ -48,13 +47,16 @@ def _list_files(workspace: Workspace) -> Tool[..., Any]:
 
 
 def _read_file(workspace: Workspace) -> Tool[..., Any]:
-    @tool(idempotent=True)
+    @tool(
+        idempotent=True,
+        description="Reads a text file of the workspace. A long file comes in parts: "
+        "the first line says how to get the next.",
+    )
     def read_file(
         path: Annotated[str, "The file's path, as list_files gives it, such as 'notes/plan.md'."],
         start_line: Annotated[int, "The first line to read, from 1 on."] = 1,
         max_lines: Annotated[int | None, "How many lines at most; leave it out for as many as fit."] = None,
     ) -> str:
-        """Reads a text file of the workspace. A long file comes in parts: the first line says how to get the next."""
         text = workspace.read(path)
         lines = _lines(text)
         if max_lines is not None and max_lines < 1:
@@ -79,12 +81,15 @@ def _read_file(workspace: Workspace) -> Tool[..., Any]:
 
 
 def _write_file(workspace: Workspace) -> Tool[..., Any]:
-    @tool(idempotent=True)
+    @tool(
+        idempotent=True,
+        description="Writes a text file of the workspace. What the file held before is replaced; "
+        "folders are made as needed.",
+    )
     def write_file(
         path: Annotated[str, "The file's path, with '/' between names, such as 'notes/plan.md'."],
         content: Annotated[str, "All that the file is to hold."],
     ) -> str:
-        """Writes a text file of the workspace. What the file held before is replaced; folders are made as needed."""
         workspace.write(path, content)
         return f"Wrote {shown(path)}: {_counted(len(_lines(content)))}."
 
@@ -92,13 +97,12 @@ def _write_file(workspace: Workspace) -> Tool[..., Any]:
 
 
 def _replace_in_file(workspace: Workspace) -> Tool[..., Any]:
-    @tool
+    @tool(description="Replaces one passage of a text file of the workspace and leaves the rest as it is.")
     def replace_in_file(
         path: Annotated[str, "The file's path, as list_files gives it."],
         old: Annotated[str, "The text to replace, exactly as it is in the file; it must occur there exactly once."],
         new: Annotated[str, "What stands there instead; empty to remove it."],
     ) -> str:
-        """Replaces one passage of a text file of the workspace and leaves the rest as it is."""
         for _ in range(_TRIES):
             text = workspace.read(path)
             at = _only(text, old, path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -250,3 +252,16 @@ def test_what_is_no_workspace_fails_at_once() -> None:
     anything: Any = {"a": "text"}
     with pytest.raises(WiringError, match="workspace_tools: dict is no workspace"):
         workspace_tools(anything)
+
+
+def test_the_tools_are_described_where_docstrings_are_stripped() -> None:
+    script = """
+from chatstack import MemoryWorkspace, workspace_tools
+print([each.description for each in workspace_tools(MemoryWorkspace())])
+"""
+    told = [
+        subprocess.run([sys.executable, *flags, "-c", script], capture_output=True, text=True, timeout=100, check=True)
+        for flags in ([], ["-OO"])
+    ]
+    assert told[0].stdout == told[1].stdout
+    assert "''" not in told[0].stdout
