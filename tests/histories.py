@@ -21,7 +21,7 @@ PROPERTY = settings(
     database=None,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
 """The same examples on every run and every machine; how many of them is the lane's to say (``tests/conftest.py``)."""
 

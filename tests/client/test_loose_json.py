@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack.client.loose_json import decoded_as, unfenced
-from chatstack.testing.generated import JSON_VALUES, PROPERTY
+from chatstack.testing.generated import JSON_VALUES
+from tests.histories import PROPERTY
 
 
 @dataclass

@@ -40,7 +40,8 @@ from chatstack.providers.openai.chat_parts import WIRE as CHAT
 from chatstack.providers.openai.responses_parts import WIRE as RESPONSES
 from chatstack.providers.wires import read_request
 from chatstack.testing import ScriptedClient
-from chatstack.testing.generated import MESSAGES, PROPERTY
+from chatstack.testing.generated import MESSAGES
+from tests.histories import PROPERTY
 from tests.providers.test_between_wires import CONVERSATIONS
 from tests.workbench.replay.conversations import data_file
 

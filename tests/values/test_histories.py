@@ -27,7 +27,8 @@ from chatstack import (
     from_openai_chat,
     to_json,
 )
-from chatstack.testing.generated import MESSAGES, PROPERTY
+from chatstack.testing.generated import MESSAGES
+from tests.histories import PROPERTY
 from tests.workbench.replay.conversations import data_file
 
 NOTES = st.builds(
