@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gzip
 import json
 from collections.abc import Iterable
@@ -35,6 +36,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The model:DeprecationWarning"),
 ]
 
+KINDS = ("anthropic-messages", "anthropic-count")
 NOT_RECORDED = "the recording holds the request and the usage, and no answer"
 CANNOT = {
     "920f16039d8f279c": NOT_RECORDED,
@@ -45,12 +47,16 @@ CANNOT = {
 """The rows whose answer cannot be compared, and why. Every request is."""
 
 
-def rows(kinds: Iterable[str] = ("anthropic-messages", "anthropic-count"), field: str = "request") -> list[Any]:
+@functools.cache
+def exchanges() -> list[Any]:
+    with gzip.open(DATA, "rt", encoding="utf-8") as lines:
+        return [row for row in map(json.loads, lines) if row["kind"] in KINDS]
+
+
+def rows(kinds: Iterable[str] = KINDS, field: str = "request") -> list[Any]:
     if not DATA.exists():
         return []
-    with gzip.open(DATA, "rt", encoding="utf-8") as lines:
-        found = [json.loads(line) for line in lines]
-    wanted = [row for row in found if row["kind"] in kinds and row.get(field)]
+    wanted = [row for row in exchanges() if row["kind"] in kinds and row.get(field)]
     return [pytest.param(row, id=row["id"]) for row in wanted]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gzip
 import json
 from collections.abc import Iterator
@@ -36,12 +37,16 @@ NOT_OURS = {
 """What cannot be had of a recorded answer, and why."""
 
 
+@functools.cache
+def exchanges() -> list[dict[str, Any]]:
+    with gzip.open(DATA, "rt") as lines:
+        return [row for row in map(json.loads, lines) if row["kind"] == "openai-chat"]
+
+
 def rows(*, streamed: bool | None = None) -> list[dict[str, Any]]:
     if not DATA.exists():
         pytest.skip(MISSING)
-    with gzip.open(DATA, "rt") as lines:
-        found = [row for row in map(json.loads, lines) if row["kind"] == "openai-chat"]
-    return [row for row in found if streamed is None or bool(row.get("response_sse")) is streamed]
+    return [row for row in exchanges() if streamed is None or bool(row.get("response_sse")) is streamed]
 
 
 def answer_of(row: dict[str, Any]) -> dict[str, Any]:

@@ -125,7 +125,10 @@ from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from chatstack import ChatStack, Telemetry
+from chatstack.tokens.prices import price_of
 from tests.telemetry.test_costs import Reports
+
+price_of("gpt-5-mini")  # reads the prices once for all children
 
 def costs_of(order):
     reader = InMemoryMetricReader()
