@@ -76,6 +76,7 @@ class TestFunctionInvoker(LayerContract):
         return FunctionInvoker(inner, tools=TOOLS, telemetry=telemetry)
 
 
+@pytest.mark.slow
 class TestFunctionInvokerAtItsLimit(LayerContract):
     covers = (FunctionInvoker,)
     answers = MappingProxyType({**ANSWERS, "calls": (ANSWERS["calls"][0], ANSWERS["calls"][-1])})
@@ -144,6 +145,7 @@ class EditingProvider:
         return stream
 
 
+@pytest.mark.slow
 class TestToolResultClearerThatLeavesItToTheProvider(LayerContract):
     covers = (ToolResultClearer,)
     edits = True
@@ -158,6 +160,7 @@ class TestToolResultClearerThatLeavesItToTheProvider(LayerContract):
         )
 
 
+@pytest.mark.slow
 class TestSummarizerThatLeavesItToTheProvider(LayerContract):
     covers = (Summarizer,)
     edits = True
@@ -204,6 +207,7 @@ class TestSummarizer(LayerContract):
         )
 
 
+@pytest.mark.slow
 class TestSummarizerWhoseClientFails(LayerContract):
     covers = (Summarizer,)
     edits = True
