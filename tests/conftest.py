@@ -1,8 +1,9 @@
 """Two lanes: a plain run leaves out what needs a server or takes long, ``--full`` runs everything.
 
 ``server`` marks what needs a real model, a browser or a server program, ``slow`` what reads all recordings, starts many
-processes or goes through thousands of cases. Property tests try fewer examples in a plain run; ``tests/histories.py``
-has the numbers, ``--hypothesis-profile=fast`` asks for the few with ``--full``, too.
+processes or goes through thousands of cases. ``sampled(every)`` leaves one in so many cases of a test to the plain run,
+and marks the others ``slow``. Property tests try fewer examples in a plain run; ``tests/histories.py`` has the numbers,
+``--hypothesis-profile=fast`` asks for the few with ``--full``, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Generator, Iterator
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
 if sys.dont_write_bytecode:
@@ -78,7 +80,9 @@ def begin_elsewhere(config: pytest.Config, worker: dict[str, object]) -> None:
             importlib.import_module(".".join(path.relative_to(folder.parent).with_suffix("").parts))
 
 
+@pytest.hookimpl(tryfirst=True)  # -m looks at the marks afterwards
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_all_but_samples(items)
     if config.getoption("full"):  # the long files first: none of them is left to one worker at the end
         items.sort(key=lambda item: not is_full_only(item.getparent(pytest.Module) or item))
         return
@@ -86,6 +90,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left_out)
     dropped = set(left_out)
     items[:] = [item for item in items if item not in dropped]
+
+
+def mark_all_but_samples(items: Iterable[pytest.Item]) -> None:
+    """Mark as slow what is not in the sample of its test: the first case is, and every so many-th after it."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        if marker := item.get_closest_marker("sampled"):
+            name = item.nodeid.partition("[")[0]
+            if seen[name] % marker.args[0]:
+                item.add_marker("slow")
+            seen[name] += 1
 
 
 def is_full_only(node: pytest.Item | pytest.Module) -> bool:

@@ -48,7 +48,7 @@ def test_of_fresh_objects_those_that_came_are_sent() -> None:
     asyncio.run(check())
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
 def test_whoever_keeps_objects_or_not_the_same_is_sent(seed: int) -> None:
     """Among them callers that go back, and such that change between the two."""
     random = Random(seed)

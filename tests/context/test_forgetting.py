@@ -27,6 +27,7 @@ async def forgotten(store: DictStore, messages: list[Message]) -> None:
     await over(store).forget_stored(messages)
 
 
+@pytest.mark.sampled(3)
 @every_recipe
 @MODEST
 @given(talk=TALKS)

@@ -84,6 +84,7 @@ STACKS: dict[str, Callable[[ChatStack, int], ChatStack]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("recipe", STACKS)
 def test_no_layer_splits_what_belongs_together(recipe: str, kind: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Iterable
 
 import msgspec
 import pytest
@@ -16,6 +15,7 @@ from chatstack import ChatOptions, ContextMemory, Message, Reasoning, Text, Tool
 from tests.context.conversing import PURE, RECIPES, SUMMARIZING, Process, Talk, in_turns, size_of, to_the_end
 from tests.context.test_sharing import DictStore
 from tests.histories import PROPERTY
+from tests.lanes import in_lanes
 
 MODEST = settings(PROPERTY, max_examples=int(os.environ.get("CHATSTACK_EXAMPLES", max(6, PROPERTY.max_examples // 16))))
 FEW_SHOT = (
@@ -47,18 +47,12 @@ TALKS = st.builds(
 SAMPLE = ("clearer", "condensing", "clearer, truncate, guard", "shaper, clearer, summarizer, guard", "window")
 """Recipes that a plain run puts to every test: one of each kind of edit, and what is stacked most."""
 
-
-def sampled(recipes: Iterable[str]) -> list[object]:
-    """All of these recipes; those outside of the sample only with ``--full``."""
-    return [each if each in SAMPLE else pytest.param(each, marks=pytest.mark.slow) for each in recipes]
-
-
 every_recipe = pytest.mark.parametrize("recipe", RECIPES)
-most_recipes = pytest.mark.parametrize("recipe", sampled(RECIPES))
-most_pure_recipes = pytest.mark.parametrize("recipe", sampled(PURE))
+most_recipes = pytest.mark.parametrize("recipe", in_lanes(RECIPES, SAMPLE))
+most_pure_recipes = pytest.mark.parametrize("recipe", in_lanes(PURE, SAMPLE))
 
 
-@every_recipe
+@most_recipes
 @MODEST
 @given(talks=st.lists(TALKS, min_size=2, max_size=4), order=st.lists(st.integers(0, 11), max_size=40))
 def test_conversations_in_any_order_are_sent_as_each_alone(recipe: str, talks: list[Talk], order: list[int]) -> None:
@@ -113,7 +107,7 @@ def test_what_is_reported_for_a_conversation_decides_in_no_other(
     asyncio.run(check())
 
 
-@every_recipe
+@most_recipes
 @MODEST
 @given(talks=st.lists(TALKS, min_size=1, max_size=3))
 def test_what_fits_and_was_never_edited_goes_out_as_it_came(recipe: str, talks: list[Talk]) -> None:

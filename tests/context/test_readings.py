@@ -62,6 +62,7 @@ async def grow(memory: ContextMemory, messages: Sequence[Message], *, is_fresh: 
     return [repr(request.messages) for request in inner.requests]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_fresh", [False, True], ids=["kept objects", "fresh objects"])
 def test_over_all_edits_of_a_conversation_each_message_is_read_once(read: list[int], is_fresh: bool) -> None:
     sent = asyncio.run(grow(ContextMemory(), history(80), is_fresh=is_fresh))

@@ -75,6 +75,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return made
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", [list, decoded_again], ids=["the same objects", "fresh objects"])
 def test_a_call_between_edits_counts_and_digests_what_is_new_alone(
     form: Callable[[Sequence[Message]], list[Message]], written: list[object]
@@ -135,6 +136,7 @@ def turns(first: int, count: int) -> list[Message]:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("limit", [LIMIT, 10_000_000])
 @pytest.mark.parametrize("more", [rounds, turns], ids=["rounds of one turn", "turns"])
 @pytest.mark.parametrize("is_cheap", [True, False])

@@ -50,6 +50,7 @@ def test_nothing_comes_out_but_what_is_documented(name: str, record_property: Ca
     assert tried >= settings().max_examples
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.slow) if each == "recordings" else each for each in TARGETS]
 )

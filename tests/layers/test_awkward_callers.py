@@ -207,6 +207,7 @@ def dated_instructions(history: list[Message]) -> list[list[Message]]:
     return [[Message.system(f"it is {end} o'clock"), *history[:end]] for end in range(1, len(history), 2)]
 
 
+@pytest.mark.sampled(3)
 @every_recipe
 @pytest.mark.parametrize(
     "calls",

@@ -219,6 +219,7 @@ WAYS = {
 """Where a stranger stands between, the layers on its two sides share only what they were given."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("stack", "course"), pairs_of(tuple(COURSES)))
 def test_a_course_has_every_layer_edit(stack: str, course: str) -> None:
     side, how = built(stack, course, None), STACKS[stack]
@@ -239,6 +240,7 @@ def test_a_course_has_every_layer_edit(stack: str, course: str) -> None:
 CASES = [(way, stack, course) for way, how in WAYS.items() for stack, course in pairs_of(how.courses)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore:layer 'between:UserWarning")  # a stranger shows nothing of what is inside
 @pytest.mark.parametrize(("way", "stack", "course"), CASES)
 def test_by_hand_is_as_built(way: str, stack: str, course: str) -> None:

@@ -306,6 +306,7 @@ def test_a_full_window_forces_it() -> None:
     assert texts(waiting(provider=ScriptedClient(["ok"], info=info)).send(HISTORY)) == ["-"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("output", ["x" * 400, "x" * 4_000], ids=["small results", "large results"])
 @pytest.mark.parametrize("talk", ["y" * 80, "y" * 4_000], ids=["little talk", "much talk"])
 def test_a_window_that_no_edit_can_meet_forces_none_and_waiting_costs_no_more_than_clearing(
@@ -603,6 +604,7 @@ def test_it_is_decided_once_also_for_many_calls_at_once() -> None:
 # Promise 7: what grows is not counted again
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fresh", [False, True], ids=["the same objects", "fresh equal objects"])
 def test_three_hundred_growing_calls_count_each_message_once(fresh: bool) -> None:
     counter = CountingCounter()

@@ -143,6 +143,7 @@ def test_a_duplicate_goes_out_as_a_reference_that_names_the_call() -> None:
     assert Sent(without).of(history) == tuple(history)
 
 
+@pytest.mark.sampled(5)
 @every_stack
 @pytest.mark.parametrize("is_fresh", [False, True], ids=["the same objects", "fresh objects"])
 @MODEST
@@ -169,6 +170,7 @@ def test_the_same_is_decided_as_without_and_each_original_stands_before_its_refe
         assert len(set(whole)) == len(whole)
 
 
+@pytest.mark.sampled(2)
 @every_stack
 def test_the_prefix_breaks_only_where_it_does_without(behind: Recipe) -> None:
     running = {
@@ -191,6 +193,7 @@ def test_the_prefix_breaks_only_where_it_does_without(behind: Recipe) -> None:
     assert found > 20
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name in BEHIND if "summarizer" not in name])
 def test_a_process_that_remembers_nothing_sends_the_same(name: str) -> None:
     def recipe(stack: ChatStack) -> ChatStack:

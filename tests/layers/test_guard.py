@@ -144,6 +144,7 @@ def test_at_the_threshold_is_near_and_above_the_limit_is_exceeded(tokens: int, s
     assert guarded.warnings == said
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("percent", range(5, 100))
 def test_the_threshold_is_met_exactly_whatever_floating_point_makes_of_it(percent: int) -> None:
     at, below = Guarded(warning_threshold=percent / 100), Guarded(warning_threshold=percent / 100)

@@ -136,6 +136,7 @@ def ran(name: str, *, stream: bool, at_once: int = 1, capture: TelemetryCapture 
     return asyncio.run(run())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", STACKS)
 def test_a_tool_whose_result_does_not_fit_is_run_once_and_an_answer_comes(name: str, stream: bool) -> None:
@@ -150,6 +151,7 @@ def test_a_tool_whose_result_does_not_fit_is_run_once_and_an_answer_comes(name: 
     assert [result.name for message in seen for result in message.results] == ["ls", "ls", "ls", "read_file"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", STACKS)
 def test_several_at_once_get_a_fair_share_each(name: str) -> None:
     done = ran(name, stream=False, at_once=3)
@@ -165,6 +167,7 @@ def test_several_at_once_get_a_fair_share_each(name: str) -> None:
     assert max(sizes) - min(sizes) < 20
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", STACKS)
 def test_once_shortened_it_is_sent_the_same_bytes_again(name: str) -> None:
     done = ran(name, stream=False)
@@ -229,6 +232,7 @@ def test_the_callers_messages_keep_the_whole_result() -> None:
     assert LOG in [result.text for result in results]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", STACKS)
 def test_each_new_result_that_is_shortened_is_warned_of_also_when_the_one_before_it_was_cleared(name: str) -> None:
     """Counting how many are shortened missed the second one: a clearer further out had cleared the first."""

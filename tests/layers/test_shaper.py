@@ -133,6 +133,7 @@ def test_what_is_within_the_bound_goes_out_in_the_very_request() -> None:
     assert sent.model.requests[-1].messages is history
 
 
+@pytest.mark.sampled(3)
 @every_form
 @every_stack
 def test_a_growing_conversation_begins_with_what_was_sent_before_or_tells_of_an_edit(
@@ -156,6 +157,7 @@ def test_a_growing_conversation_begins_with_what_was_sent_before_or_tells_of_an_
     assert (breaks == 0) == (behind is BEHIND["nothing"])
 
 
+@pytest.mark.sampled(3)
 @every_form
 @every_pure_stack
 def test_a_process_that_remembers_nothing_sends_the_same(
@@ -182,6 +184,7 @@ def test_streamed_or_not_the_same_is_sent(behind: Callable[[ChatStack], ChatStac
     assert whole.of(history) == streamed.model.requests[-1].messages
 
 
+@pytest.mark.sampled(2)
 @every_form
 def test_a_message_is_looked_at_once(
     monkeypatch: pytest.MonkeyPatch, form: Callable[[Sequence[Message]], list[Message]]

@@ -418,6 +418,7 @@ def forty_turns(summarized: Summarized, caller: str = "") -> None:
         history += summarized.ask(sent, options=options).messages
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("caller", CALLERS)
 def test_what_a_caller_adds_to_each_request_and_does_not_keep_costs_no_summary_more(caller: str) -> None:
     plain, other = Summarized(max_tokens=1_500), Summarized(max_tokens=1_500)
@@ -430,6 +431,7 @@ def test_what_a_caller_adds_to_each_request_and_does_not_keep_costs_no_summary_m
     assert other.capture.warnings == ()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("caller", CALLERS)
 def test_a_summary_that_keeps_going_wrong_is_seldom_tried_whatever_a_caller_adds(caller: str) -> None:
     """No time passes here, so it rests after the first one; the answer was empty, so the client is not down."""

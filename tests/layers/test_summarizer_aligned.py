@@ -169,6 +169,7 @@ def test_a_branch_that_goes_back_gets_no_summary_of_what_was_said_after(conversa
     asyncio.run(ask())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("conversation_id", [None, "c"])
 @pytest.mark.parametrize("prepare_at", [None, 0.6], ids=["when due", "ahead"])
 @pytest.mark.parametrize("back", [1, 2, 3])

@@ -135,6 +135,7 @@ STUCK: dict[str, tuple[list[Message], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("add", [call_and_result, exchange])
 @pytest.mark.parametrize(("head", "options"), STUCK.values(), ids=STUCK)
 def test_where_no_summary_gets_below_the_limit_there_is_not_one_for_every_call(
@@ -224,6 +225,7 @@ def counted(counter: CountingCounter, **options: Any) -> tuple[ScriptedClient, A
     return provider, stack.use(ContextWindowGuard, max_context_tokens=50_000, counter=counter).build()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fresh", [False, True], ids=["the same objects", "fresh equal objects"])
 @pytest.mark.parametrize("answer", ["a summary", ""], ids=["it works", "it fails"])
 def test_a_hundred_growing_calls_count_each_message_once(fresh: bool, answer: str) -> None:

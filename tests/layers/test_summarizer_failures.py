@@ -259,6 +259,7 @@ def test_a_failure_is_one_warning_with_its_numbers_and_no_text_of_anybody(
     assert SECRET not in summarized.capture.said()
 
 
+@pytest.mark.sampled(4)
 @each_failure
 def test_a_window_truncates_instead_and_keeps_its_limits(writer: Callable[[], ChatClient], kind: str) -> None:
     summarized, history = Summarized(writer(), window=True), conversation()
@@ -272,6 +273,7 @@ def test_a_window_truncates_instead_and_keeps_its_limits(writer: Callable[[], Ch
     assert summarized.capture.spans_named("compact_context truncate")
 
 
+@pytest.mark.sampled(4)
 @each_failure
 def test_a_guard_behind_it_prunes_instead(writer: Callable[[], ChatClient], kind: str) -> None:
     summarized, history = Summarized(writer(), guard=LIMIT), conversation()

@@ -23,6 +23,7 @@ from chatstack import (
 from chatstack.context.edits.units import is_users, items_in
 from chatstack.testing import Answer, TelemetryCapture
 from tests.context.strictness import leftovers
+from tests.lanes import in_lanes
 from tests.layers.travel import COUNTER, FOLD, Ruled, entries_in, items, sent_tokens, summaries_in
 
 ROUNDS = 200
@@ -102,6 +103,9 @@ READINGS: dict[str, tuple[Any, dict[str, Any]]] = {
     "the summarizer alone": (reader, {"max_tokens": 2_000, "layer": Summarizer}),
 }
 
+PLAIN = ("both limits", "parallel calls, ids used again", "the summarizer alone")
+"""Those of a plain run."""
+
 
 @functools.cache
 def reading(name: str) -> Reading:
@@ -109,7 +113,7 @@ def reading(name: str) -> Reading:
     return Reading(rule, **options)
 
 
-every_reading = pytest.mark.parametrize("name", READINGS)
+every_reading = pytest.mark.parametrize("name", in_lanes(READINGS, PLAIN))
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import pytest
 from chatstack import Usage
 from chatstack.context.edits.units import is_users
 from tests.context.strictness import leftovers
+from tests.lanes import in_lanes
 from tests.layers.travel import (
     CITIES,
     Trip,
@@ -52,6 +53,9 @@ TOURS: dict[str, dict[str, Any]] = {
     "long results, restarted for each city": {**LONG, "restart_before": _for_each_city},
 }
 
+PLAIN = ("plain", "streamed", "restarted, fresh, with an id", "long results", "long results, fresh")
+"""Those of a plain run."""
+
 
 @functools.cache
 def tour(name: str) -> Trip:
@@ -59,7 +63,7 @@ def tour(name: str) -> Trip:
     return toured(**TOURS[name])
 
 
-every_tour = pytest.mark.parametrize("name", TOURS)
+every_tour = pytest.mark.parametrize("name", in_lanes(TOURS, PLAIN))
 
 
 @pytest.mark.slow
@@ -147,7 +151,7 @@ def test_what_summaries_cost_is_told_apart_and_in_full(name: str) -> None:
     assert sum((response.usage for response in trip.responses), Usage()) == trip.model.spent
 
 
-@pytest.mark.parametrize("name", [name for name in TOURS if name != "plain" and "long" not in name])
+@pytest.mark.parametrize("name", in_lanes((name for name in TOURS if name != "plain" and "long" not in name), PLAIN))
 def test_exactly_the_same_is_sent_however_the_conversation_is_carried_on(name: str) -> None:
     """Fresh messages, other processes, streaming: nothing of it costs a summary more, or changes a byte."""
     assert [each.messages for each in tour(name).model.requests] == [
@@ -156,7 +160,7 @@ def test_exactly_the_same_is_sent_however_the_conversation_is_carried_on(name: s
     assert tour(name).transcripts == tour("plain").transcripts
 
 
-@pytest.mark.parametrize("name", [name for name in TOURS if name != "long results" and "long" in name])
+@pytest.mark.parametrize("name", in_lanes((name for name in TOURS if name != "long results" and "long" in name), PLAIN))
 def test_exactly_the_same_is_sent_also_where_results_are_long(name: str) -> None:
     assert [each.messages for each in tour(name).model.requests] == [
         each.messages for each in tour("long results").model.requests
@@ -223,6 +227,7 @@ async def _branched(trip: Trip, length: int, between: Callable[[], Any] | None =
 LENGTHS = [4, 6, 7, 10, 15]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_a_branch_takes_over_the_summary_of_the_beginning_that_it_shares(length: int) -> None:
     trip = Trip()
@@ -230,6 +235,7 @@ def test_a_branch_takes_over_the_summary_of_the_beginning_that_it_shares(length:
     _check_branch(trip, length)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_a_branch_in_another_process_takes_it_over_too(length: int, tmp_path: Path) -> None:
     trip = Trip(path=tmp_path / "decisions.db")

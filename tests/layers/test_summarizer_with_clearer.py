@@ -18,6 +18,7 @@ from chatstack.stores.sqlite import SQLiteStore
 from chatstack.testing import Answer, CapturedSpan, ScriptedClient, TelemetryCapture
 from tests.context.strictness import leftovers
 from tests.histories import decoded_again
+from tests.lanes import in_lanes
 from tests.layers.travel import FOLD, Ruled, entries_in, sent_tokens, summaries_in
 
 CLEAR = "compact_context clear_tool_results"
@@ -122,6 +123,8 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
     ),
 }
 """Options of the clearer and of the summarizer, and how many turns without a tool there are before."""
+PLAIN = ("cleared before it is summarized", "summarized before it is cleared")
+"""Those of a plain run."""
 LENGTH = 60
 
 
@@ -142,7 +145,11 @@ def looked(sizes: str, processes: str) -> Looked:
     return Looked(LENGTH, clearer, summarizer, PROCESSES[processes], talk=talk)
 
 
-every_one = pytest.mark.parametrize(("sizes", "processes"), list(itertools.product(SIZES, PROCESSES)))
+every_size = pytest.mark.parametrize("sizes", in_lanes(SIZES, PLAIN))
+
+
+def every_one(test: Callable[[str, str], None]) -> Callable[[str, str], None]:
+    return every_size(pytest.mark.parametrize("processes", PROCESSES)(test))
 
 
 @pytest.mark.slow
@@ -170,13 +177,13 @@ def test_what_the_clearer_does_later_has_no_summary_written_again(sizes: str, pr
     assert len(run.told("summary so far")) == len(run.summarizer.requests) - 1
 
 
-@pytest.mark.parametrize("sizes", SIZES)
+@every_size
 def test_another_process_for_each_turn_pays_for_no_summary_more(sizes: str) -> None:
     one, many = (looked(sizes, processes) for processes in PROCESSES)
     assert len(many.summarizer.requests) == len(one.summarizer.requests)
 
 
-@pytest.mark.parametrize("sizes", SIZES)
+@every_size
 def test_another_process_for_each_turn_sends_the_same(sizes: str) -> None:
     """What the summarizer has folded is in the store: no clearer has to make room for it again."""
     one, many = (looked(sizes, processes) for processes in PROCESSES)

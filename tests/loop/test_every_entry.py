@@ -101,11 +101,21 @@ ENTRIES = 2 * (1 + 2 * (1 + 2 * 2) + 1)
 ALL = [f"{iteration}{number}{which}" for iteration in "01" for number in "01" for which in "ab"]
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    """A life that nothing ends early."""
+    path = tmp_path_factory.mktemp("whole") / "runs.db"
+    return lived(path, 0, before=False, ran=[], workspace=MemoryWorkspace())
+
+
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("at", range(1, ENTRIES + 1))
-def test_killed_at_any_entry_the_next_life_comes_to_the_same(tmp_path: Path, at: int, before: bool) -> None:
+def test_killed_at_any_entry_the_next_life_comes_to_the_same(
+    tmp_path: Path, at: int, before: bool, undisturbed: tuple[Any, Any]
+) -> None:
     path, ran, workspace = tmp_path / "runs.db", list[str](), MemoryWorkspace()
-    whole, expected = lived(tmp_path / "whole.db", 0, before=False, ran=[], workspace=MemoryWorkspace())
+    whole, expected = undisturbed
     first, _ = lived(path, at, before=before, ran=ran, workspace=workspace)
     assert first is None
     result, context = lived(path, 0, before=False, ran=ran, workspace=workspace)

@@ -121,6 +121,7 @@ def test_a_conversation_that_reads_all_is_not_warned_of(make: Make, stream: bool
     assert not any("chatstack.cache.missed_tokens" in each.attributes for each in talk.capture.spans)
 
 
+@pytest.mark.sampled(5)
 @ON_EVERY_WIRE
 @BOTH_WAYS
 @pytest.mark.parametrize("conversation_id", ["c", None])
@@ -144,6 +145,7 @@ def test_tools_that_change_are_named(make: Make, stream: bool) -> None:
     assert talk.reasons == ["tools"]
 
 
+@pytest.mark.sampled(5)
 @ON_EVERY_WIRE
 @BOTH_WAYS
 @pytest.mark.parametrize("tools", [(FIND, LOOK), (SAME, FIND)], ids=["of tools", "of fields"])

@@ -182,6 +182,7 @@ def sizes(error: ProviderError) -> tuple[type[ProviderError], int | None, int | 
     return type(error), error.actual, error.limit
 
 
+@pytest.mark.sampled(5)
 @ON_EVERY_WIRE
 @BOTH_WAYS
 @EVERY_SHAPE
@@ -195,6 +196,7 @@ def test_a_refusal_before_the_answer_is_raised_by_send(
     assert error.__cause__ is not None
 
 
+@pytest.mark.sampled(5)
 @ON_EVERY_WIRE
 @EVERY_SHAPE
 def test_a_refusal_in_the_stream_before_the_first_delta_is_raised_by_send(
@@ -207,6 +209,7 @@ def test_a_refusal_in_the_stream_before_the_first_delta_is_raised_by_send(
             assert sizes(error) == (ContextOverflowError, actual, limit), event
 
 
+@pytest.mark.sampled(5)
 @ON_EVERY_WIRE
 @EVERY_SHAPE
 def test_a_refusal_after_the_first_delta_ends_the_stream(
@@ -218,6 +221,7 @@ def test_a_refusal_after_the_first_delta_ends_the_stream(
         assert sizes(error) == (ContextOverflowError, actual, limit), event
 
 
+@pytest.mark.sampled(5)
 @ON_EVERY_WIRE
 @EVERY_SHAPE
 def test_a_refusal_that_comes_as_a_whole_answer_is_one(

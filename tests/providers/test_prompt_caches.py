@@ -74,6 +74,7 @@ def breaks(calls: Sequence[Call]) -> list[int]:
     return [number for number, (before, call) in enumerate(pairs, 1) if call.read != before.read + before.written]
 
 
+@pytest.mark.sampled(3)
 @BOTH_WAYS
 @pytest.mark.parametrize("cache", ["5m", "1h"])
 def test_a_conversation_with_tools_reads_all_that_was_written(cache: CacheLifetime, stream: bool) -> None:

@@ -234,6 +234,7 @@ def test_streaming_tells_exactly_the_same(name: str) -> None:
     assert told(edits()[name], "streamed").everything() == told(edits()[name], "whole").everything()
 
 
+@pytest.mark.sampled(3)
 @every_edit
 @both_fronts
 @pytest.mark.parametrize("foreign", [False, True])

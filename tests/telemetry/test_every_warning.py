@@ -280,6 +280,7 @@ def test_without_a_reporter_it_rolls_up_to_the_outermost_call(name: str, front: 
     check_root(next(each for each in heard.capture.spans if each.parent_id is None), scenario)
 
 
+@pytest.mark.sampled(3)
 @every_one_of_a_layer
 @both_fronts
 @pytest.mark.parametrize("foreign", [False, True])
@@ -291,6 +292,7 @@ def test_without_a_root_of_ours_it_is_said_and_rolls_up_to_nothing(name: str, fr
     assert heard.heard == []
 
 
+@pytest.mark.sampled(5)
 @every_scenario
 @both_fronts
 @pytest.mark.parametrize("root", ["reporter", "tracer", "none"])

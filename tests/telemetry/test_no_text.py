@@ -336,6 +336,7 @@ def served(kind: Any, body: tuple[int, str, str]) -> ChatClient:
     return client
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize("body", list(BODIES))
 @pytest.mark.parametrize("kind", [OpenAIChatClient, OpenAIResponsesClient, AnthropicChatClient])

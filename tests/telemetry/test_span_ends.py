@@ -471,7 +471,7 @@ def test_the_exit_of_the_process_is_asked_for_once_however_many_calls_there_are(
 @pytest.mark.parametrize(
     ("program", "code"),
     [
-        ("exits_while_it_reads", 3),
+        pytest.param("exits_while_it_reads", 3, marks=pytest.mark.slow),
         pytest.param("exits_in_a_tool", 3, marks=pytest.mark.slow),
         ("ends_with_an_open_stream", 0),
         pytest.param("ends_with_an_open_loop", 0, marks=pytest.mark.slow),
@@ -483,7 +483,7 @@ def test_the_exit_of_the_process_is_asked_for_once_however_many_calls_there_are(
         pytest.param("forks exits", 0, marks=pytest.mark.slow),
         pytest.param("forks drops", 0, marks=pytest.mark.slow),
         pytest.param("forks calls", 0, marks=pytest.mark.slow),
-        ("forks interrupts", 0),
+        pytest.param("forks interrupts", 0, marks=pytest.mark.slow),
     ],
 )
 def test_a_process_that_ends_exports_each_span_once(program: str, code: int) -> None:

@@ -321,6 +321,7 @@ def test_thought_is_counted_by_its_text_not_by_its_seal() -> None:
 MEGABYTE = base64.b64encode(seeded(750_000)).decode()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "part",
     [

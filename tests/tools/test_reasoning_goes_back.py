@@ -117,6 +117,7 @@ def test_a_turn_that_is_over_goes_back_in_the_next_one_as_it_came(wire: Wire, st
 IF_THERE = pytest.mark.skipif(not DATA.exists(), reason="the recorded provider exchanges are not on this machine")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.data
 @IF_THERE
 @pytest.mark.parametrize("row", rows(["anthropic-messages"], "response"))
@@ -135,6 +136,7 @@ def test_a_recorded_answer_goes_back_with_its_results(row: Any) -> None:
     assert result_ids(sent) == call_ids(answer["content"])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.data
 @IF_THERE
 @pytest.mark.parametrize("row", rows(["anthropic-messages"], "response_sse"))
@@ -218,6 +220,7 @@ VALID: dict[str, TypeAdapter[Any]] = {
 CHANGES = pytest.mark.parametrize(("first", "second"), list(permutations(WIRES, 2)), ids=lambda wire: wire.name)
 
 
+@pytest.mark.sampled(3)
 @BOTH_WAYS
 @CHANGES
 def test_who_takes_over_within_a_turn_gets_no_reasoning_and_who_comes_back_gets_its_own_again(
@@ -261,6 +264,7 @@ EDITORS: dict[str, tuple[type, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @ON_EVERY_WIRE
 @BOTH_WAYS
 @pytest.mark.parametrize("editor", EDITORS)

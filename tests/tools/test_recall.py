@@ -215,6 +215,7 @@ def test_one_pass_newest_first_and_no_further_than_it_must(monkeypatch: pytest.M
 ACCENT, FAMILY, FLAG = "e\u0301", "👩‍👩‍👧", "🇩🇪"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "character", [ACCENT, FAMILY, FLAG, "👍🏽", "❤️", "\r\n", "\u1100\u1161\u11a8", "नि", "🏴󠁧󠁢󠁥󠁮󠁧󠁿"], ids=ascii
 )

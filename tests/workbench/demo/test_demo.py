@@ -181,6 +181,7 @@ def test_the_tokens_in_the_table_are_those_that_the_server_reported(shown: str) 
     assert sum(reported) == sent
 
 
+@pytest.mark.slow
 def test_in_full_the_stand_in_refuses_the_very_call_that_the_demo_names(shown: str) -> None:
     claim = re.search(r"would have ended in (.+?): call (\d+) has ([\d,]+) tokens", " ".join(shown.split()))
     assert claim is not None

@@ -287,6 +287,7 @@ def test_hostile_text_in_a_recording_reaches_no_terminal(capsys: pytest.CaptureF
     assert "red" in error_of(capsys, "replay", write_lines(tmp_path / "one.jsonl", hostile))
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_the_airline_conversations_are_replayed_from_the_command_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -261,6 +261,7 @@ def test_it_fits_80_columns_and_hostile_text_reaches_no_terminal(
     assert not any("…" in line for line in lines)
 
 
+@pytest.mark.slow
 @linux
 def test_a_stack_that_cannot_be_written_after_all_is_printed(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
