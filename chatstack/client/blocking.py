@@ -113,7 +113,9 @@ class Blocking:
 
         Each step runs in a task of its own, with the context variables of this thread.
         """
-        portal, stream = self._hold.portal(), source()
+        self._hold.portal()  # or the loop would end with each iterator
+        hold, stream = Hold(), source()
+        portal = hold.portal()
         try:
             while True:
                 try:
@@ -122,7 +124,7 @@ class Blocking:
                     return
                 yield item
         finally:
-            portal.call(stream.aclose)
+            hold.close(stream)
 
     def __reduce__(self) -> tuple[type[Blocking], tuple[()]]:
         return type(self), ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextvars
+import gc
 import os
 import sys
 import threading
@@ -123,7 +124,7 @@ class Portal:
     def __init__(self) -> None:
         self.users: set[object] = set()
         self.is_over = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may take it again
         self._loop = _Loop()
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="chatstack-sync", daemon=True)
@@ -170,15 +171,23 @@ class Portal:
         """Have the loop call it, in order; False if the loop is ending."""
         with self._lock:
             if not self.is_over:
-                self._loop.call_soon_threadsafe(callback)
+                with suppress(RuntimeError):  # a handler of a signal has just ended it
+                    self._loop.call_soon_threadsafe(callback)
             return not self.is_over
 
+    def may_wait(self) -> bool:
+        """Tell whether this thread may wait for the loop. The loop's own may not, nor one that the collector has
+        interrupted: at any point, with any lock held."""
+        return threading.get_ident() not in (self._thread.ident, _collecting)
+
     def drop(self, user: object, held: object) -> None:
-        """Close what a collected user held, and release it. Never waits: the collector runs in any thread, at any
-        point."""
+        """Close what a user holds, and release it. Never waits, and takes no lock."""
         if not self.is_over and user in self.users:
+            last = object()  # as the user may lease again meanwhile
+            self.users.add(last)
+            self.users.discard(user)
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._begin_drop, user, held, context=contextvars.Context())
+                self._loop.call_soon_threadsafe(self._begin_drop, last, held, context=contextvars.Context())
 
     def _begin_drop(self, user: object, held: object) -> None:
         closing = getattr(held, "aclose", None)
@@ -201,7 +210,7 @@ class Portal:
     def in_child(self) -> None:
         """End it in a forked child, where its thread does not exist."""
         self.is_over = True
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._loop.leave_to_parent()
 
     def _refuse_own_thread(self) -> None:
@@ -212,10 +221,12 @@ class Portal:
             )
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _current: Portal | None = None
 _of_parent: list[Portal] = []
 """Portals from before a fork: never collected, as their transports would meddle with the parent's."""
+_collecting: int | None = None
+"""The thread in which the garbage collector runs just now."""
 
 
 def lease(user: object) -> Portal:
@@ -248,10 +259,6 @@ class Hold:
     def __init__(self) -> None:
         self._portal: Portal | None = None
 
-    @property
-    def is_held(self) -> bool:
-        return self._portal is not None and not self._portal.is_over
-
     def portal(self) -> Portal:
         portal = self._portal
         if portal is None or portal.is_over:
@@ -263,10 +270,23 @@ class Hold:
         if portal is not None:
             release(portal, self)
 
+    def close(self, held: object) -> None:
+        """Close what the user holds on the loop, and release. Waits for it, where this thread may wait."""
+        portal, closing = self._portal, getattr(held, "aclose", None)
+        if portal is not None and not portal.may_wait():
+            self.drop(held)
+            return
+        try:
+            if portal is not None and not portal.is_over and closing is not None:
+                portal.call(closing)
+        finally:
+            self.release()
+
     def drop(self, held: object) -> None:
-        """Close and release after the user was collected."""
-        if self._portal is not None:
-            self._portal.drop(self, held)
+        """Have the loop close what the user holds, and release, some time."""
+        portal, self._portal = self._portal, None
+        if portal is not None:
+            portal.drop(self, held)
 
 
 def _at_exit() -> None:
@@ -275,14 +295,20 @@ def _at_exit() -> None:
         portal.end(_EXIT_SECONDS)
 
 
+def _note_collector(phase: str, _: object, ident: Callable[[], int] = threading.get_ident) -> None:
+    global _collecting
+    _collecting = ident() if phase == "start" else None
+
+
 def _in_child() -> None:
     global _lock, _current
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     if _current is not None:
         _current.in_child()
         _of_parent.append(_current)
         _current = None
 
 
+gc.callbacks.append(_note_collector)
 atexit.register(_at_exit)
 at_fork(after_in_child=_in_child)

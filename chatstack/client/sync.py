@@ -124,12 +124,7 @@ class SyncClient:
 
     def close(self) -> None:
         """End the background work of the layers, as the async client's ``aclose`` does. May be called again."""
-        closing = getattr(self.inner, "aclose", None)
-        try:
-            if closing is not None and self._hold.is_held:
-                self._hold.portal().call(closing)
-        finally:
-            self._hold.release()
+        self._hold.close(self.inner)
 
     def __enter__(self) -> Self:
         return self
@@ -217,10 +212,8 @@ class SyncStream:
 
     def close(self) -> None:
         """Stop, and cancel everything below. May be called again."""
-        portal = self._portal
         try:
-            if portal is not None and not portal.is_over:
-                portal.call(self._stream.aclose)
+            self._hold.close(self._stream)
         finally:
             self._release()
 
