@@ -631,7 +631,6 @@ SHOWN = "partial(search, ...)"
         ({"tools": [BOUND, Shop("sk-secret").find]}, f"tools=[{SHOWN}, Shop.find]"),
         ({"tools": (BOUND,)}, f"tools=({SHOWN},)"),
     ],
-    ids=str,
 )
 def test_the_repr_of_a_recipe_shows_a_bound_function_by_name_and_not_what_it_is_bound_to(
     options: dict[str, Any], told: str
@@ -640,7 +639,7 @@ def test_the_repr_of_a_recipe_shows_a_bound_function_by_name_and_not_what_it_is_
     assert repr(stack).endswith(f".use(FunctionInvoker, {told})")
 
 
-@pytest.mark.parametrize("options", [{"tools": BOUND}, {"max_concurrency": BOUND}], ids=str)
+@pytest.mark.parametrize("options", [{"tools": BOUND}, {"max_concurrency": BOUND}])
 def test_an_error_shows_a_bound_function_by_name_too(options: dict[str, Any]) -> None:
     with pytest.raises(WiringError) as caught:
         ChatStack(ScriptedClient()).use(FunctionInvoker, **options).build()

@@ -121,7 +121,6 @@ KEYS = (
 @pytest.mark.parametrize(
     ("value", "why"),
     [(LOCK, BY_TYPE), ({"deep": [{"er": LOCK}]}, BY_TYPE), (b"x", BYTES), ({None: 1}, KEYS), ({("a", 1): 1}, KEYS)],
-    ids=ascii,
 )
 def test_the_model_is_told_that_a_tool_ran_whose_result_cannot_be_written_and_the_developer_what_to_do(
     value: object, why: str
