@@ -89,7 +89,7 @@ class Blocking:
 
     def __init__(self) -> None:
         self._hold = Hold()
-        weakref.finalize(self, self._hold.drop, None).atexit = False
+        weakref.finalize(self, self._hold.drop).atexit = False
 
     def run(self, main: Callable[[Ask[A, B]], Coroutine[Any, Any, T]], call: Callable[[A], B]) -> T:
         """Run ``main(ask)`` on the loop, and return its result; ``await ask(x)`` is ``call(x)`` in this thread.
@@ -114,7 +114,8 @@ class Blocking:
         Each step runs in a task of its own, with the context variables of this thread.
         """
         self._hold.portal()  # or the loop would end with each iterator
-        hold, stream = Hold(), source()
+        stream = source()
+        hold = Hold(stream, is_stream=True)
         portal = hold.portal()
         try:
             while True:
@@ -124,7 +125,7 @@ class Blocking:
                     return
                 yield item
         finally:
-            hold.close(stream)
+            hold.close()
 
     def __reduce__(self) -> tuple[type[Blocking], tuple[()]]:
         return type(self), ()

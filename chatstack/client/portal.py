@@ -122,7 +122,7 @@ class Portal:
     """An event loop in a daemon thread, and those who use it."""
 
     def __init__(self) -> None:
-        self.users: set[object] = set()
+        self.users: set[Hold] = set()
         self.is_over = False
         self._lock = threading.RLock()  # a handler of a signal may take it again
         self._loop = _Loop()
@@ -141,7 +141,11 @@ class Portal:
             task.cancel()
         if others:
             await asyncio.wait(others)
-        await self._loop.shutdown_asyncgens()  # streams that are open, before their connections
+        # Streams before their connections, each from the outside in: the loop closes generators in any order.
+        closing = [self._loop.create_task(user.aclose()) for user in tuple(self.users) if user.is_stream]
+        if closing:
+            await asyncio.wait(closing)
+        await self._loop.shutdown_asyncgens()
         self._loop.abort_all()
         await asyncio.sleep(0)  # the transports close in the next round
 
@@ -180,21 +184,17 @@ class Portal:
         interrupted: at any point, with any lock held."""
         return threading.get_ident() not in (self._thread.ident, _collecting)
 
-    def drop(self, user: object, held: object) -> None:
+    def drop(self, user: Hold) -> None:
         """Close what a user holds, and release it. Never waits, and takes no lock."""
         if not self.is_over and user in self.users:
-            last = object()  # as the user may lease again meanwhile
+            last = Hold(user.held, is_stream=user.is_stream)  # as the user may lease again meanwhile
             self.users.add(last)
             self.users.discard(user)
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._begin_drop, last, held, context=contextvars.Context())
+                self._loop.call_soon_threadsafe(self._begin_drop, last, context=contextvars.Context())
 
-    def _begin_drop(self, user: object, held: object) -> None:
-        closing = getattr(held, "aclose", None)
-        if closing is None:
-            release(self, user)
-            return
-        task = self._loop.create_task(closing())
+    def _begin_drop(self, user: Hold) -> None:
+        task = self._loop.create_task(user.aclose())
         task.add_done_callback(lambda _: release(self, user))
 
     def end(self, seconds: float | None = None) -> None:
@@ -229,7 +229,7 @@ _collecting: int | None = None
 """The thread in which the garbage collector runs just now."""
 
 
-def lease(user: object) -> Portal:
+def lease(user: Hold) -> Portal:
     """Return the portal of this process, which runs at least until that user is released."""
     global _current
     with _lock:
@@ -239,7 +239,7 @@ def lease(user: object) -> Portal:
         return _current
 
 
-def release(portal: Portal, user: object) -> None:
+def release(portal: Portal, user: Hold) -> None:
     """Release a user, who may be released already. The portal ends with the last one."""
     global _current
     with _lock:
@@ -252,11 +252,14 @@ def release(portal: Portal, user: object) -> None:
 
 
 class Hold:
-    """One user's hold on the portal of the process, taken when it is first needed."""
+    """One user's hold on the portal of the process, taken when it is first needed, and what is closed when it ends. A
+    stream is closed also when the portal ends with the process."""
 
-    __slots__ = ("_portal",)
+    __slots__ = ("_portal", "held", "is_stream")
 
-    def __init__(self) -> None:
+    def __init__(self, held: object = None, *, is_stream: bool = False) -> None:
+        self.held = held
+        self.is_stream = is_stream
         self._portal: Portal | None = None
 
     def portal(self) -> Portal:
@@ -265,28 +268,34 @@ class Hold:
             self._portal = portal = lease(self)
         return portal
 
+    async def aclose(self) -> None:
+        """Close what is held, on the loop."""
+        closing = getattr(self.held, "aclose", None)
+        if closing is not None:
+            await closing()
+
+    def close(self) -> None:
+        """Close what is held, and release. Waits for it, where this thread may wait."""
+        portal = self._portal
+        if portal is not None and not portal.may_wait():
+            self.drop()
+            return
+        try:
+            if portal is not None and not portal.is_over:
+                portal.call(self.aclose)
+        finally:
+            self.release()
+
+    def drop(self) -> None:
+        """Have the loop close what is held, and release, some time."""
+        portal, self._portal = self._portal, None
+        if portal is not None:
+            portal.drop(self)
+
     def release(self) -> None:
         portal, self._portal = self._portal, None
         if portal is not None:
             release(portal, self)
-
-    def close(self, held: object) -> None:
-        """Close what the user holds on the loop, and release. Waits for it, where this thread may wait."""
-        portal, closing = self._portal, getattr(held, "aclose", None)
-        if portal is not None and not portal.may_wait():
-            self.drop(held)
-            return
-        try:
-            if portal is not None and not portal.is_over and closing is not None:
-                portal.call(closing)
-        finally:
-            self.release()
-
-    def drop(self, held: object) -> None:
-        """Have the loop close what the user holds, and release, some time."""
-        portal, self._portal = self._portal, None
-        if portal is not None:
-            portal.drop(self, held)
 
 
 def _at_exit() -> None:

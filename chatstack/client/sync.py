@@ -42,8 +42,8 @@ class SyncClient:
         check_client(inner, "SyncClient", "inner")
         self.inner = inner
         self._fronts: ChatFronts = inner if isinstance(inner, ChatFronts) else _Fronts(inner)
-        self._hold = Hold()
-        weakref.finalize(self, self._hold.drop, inner).atexit = False
+        self._hold = Hold(inner)
+        weakref.finalize(self, self._hold.drop).atexit = False
 
     @overload
     def get_response(
@@ -124,7 +124,7 @@ class SyncClient:
 
     def close(self) -> None:
         """End the background work of the layers, as the async client's ``aclose`` does. May be called again."""
-        self._hold.close(self.inner)
+        self._hold.close()
 
     def __enter__(self) -> Self:
         return self
@@ -152,8 +152,8 @@ class SyncStream:
         self._begin = begin
         self._portal: Portal | None = None
         self._is_over = False
-        self._hold = Hold()
-        self._dropped = weakref.finalize(self, self._hold.drop, stream)
+        self._hold = Hold(stream, is_stream=True)
+        self._dropped = weakref.finalize(self, self._hold.drop)
         self._dropped.atexit = False
 
     def _step(self, step: Callable[[], Awaitable[T]]) -> T:
@@ -213,7 +213,7 @@ class SyncStream:
     def close(self) -> None:
         """Stop, and cancel everything below. May be called again."""
         try:
-            self._hold.close(self._stream)
+            self._hold.close()
         finally:
             self._release()
 

@@ -1,0 +1,70 @@
+"""Synchronous clients and streams that are open when their process ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from chatstack.testing.provider_server import Delivery, ServerReply
+from tests.client.test_sync import server
+
+SDK_STREAM = """
+import sys
+from chatstack import SyncClient
+from chatstack.providers.openai import OpenAIChatClient
+client = SyncClient(OpenAIChatClient("m", api_key="k", base_url=sys.argv[1]))
+stream = client.get_streaming_response("hello")
+print(next(stream).text)
+"""
+
+SDK_ITERATOR = """
+import sys
+from chatstack.client.blocking import Blocking
+from chatstack.providers.openai import OpenAIChatClient
+client = OpenAIChatClient("m", api_key="k", base_url=sys.argv[1])
+
+async def updates():
+    async with client.get_streaming_response("hello") as stream:
+        async for update in stream:
+            yield update
+
+stream = Blocking().iterate(updates)
+print(next(stream).text)
+"""
+
+VIEW = """
+from chatstack import SyncClient
+from chatstack.testing import ScriptedClient
+client = SyncClient(ScriptedClient(["one two three"]))
+
+def view():
+    with client.get_streaming_response("hello") as stream:
+        for update in stream:
+            yield update.text
+
+stream = view()
+print(next(stream))
+"""
+
+
+@pytest.mark.parametrize("script", [SDK_STREAM, SDK_ITERATOR, VIEW], ids=["stream", "iterator", "view"])
+@pytest.mark.parametrize("ending", ["", "request = [stream]; request.append(request); del stream, request"])
+def test_a_script_that_ends_with_an_open_stream_ends_quietly(script: str, ending: str) -> None:
+    choice = {"index": 0, "delta": {"content": "one"}, "finish_reason": None}
+    chunk = {"id": "1", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}
+
+    def answer(request: object) -> Delivery:
+        return Delivery(ServerReply.events(chunk, chunk), then="hold")
+
+    with server() as there:
+        there.script = answer
+        ran = subprocess.run(
+            [sys.executable, "-X", "dev", "-c", script + ending, there.base_url],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    assert (ran.stdout.split(), ran.stderr, ran.returncode) == (["one"], "", 0)
