@@ -67,4 +67,6 @@ def test_a_script_that_ends_with_an_open_stream_ends_quietly(script: str, ending
             timeout=300,
             check=False,
         )
-    assert (ran.stdout.split(), ran.stderr, ran.returncode) == (["one"], "", 0)
+    # That a step took long says what else the machine did.
+    told = [line for line in ran.stderr.splitlines() if not line.startswith("Executing <")]
+    assert (ran.stdout.split(), told, ran.returncode) == (["one"], [], 0)
