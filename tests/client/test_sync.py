@@ -476,7 +476,7 @@ print("over")
 
 def test_a_script_that_closes_nothing_ends_quietly() -> None:
     ran = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", SCRIPT], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-W", "default", "-c", SCRIPT], capture_output=True, text=True, timeout=300, check=False
     )
     assert (ran.stdout.split(), ran.stderr, ran.returncode) == (["fine", "one", "over"], "", 0)
 
