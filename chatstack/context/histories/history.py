@@ -15,7 +15,7 @@ from chatstack.context.edits.units import is_users
 from chatstack.context.histories.choices import Kept
 from chatstack.context.histories.conversations import Conversation, Form, Terms
 from chatstack.context.histories.digests import Links, first_link, next_links
-from chatstack.context.histories.weights import weight_of
+from chatstack.context.histories.weights import GIVEN_BYTES, HISTORY_BYTES, weight_of
 from chatstack.context.shapes.shaping import Shapes
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message, was_edited
@@ -27,9 +27,6 @@ _COUNTERS = 4
 _MOST_CONVERSATIONS = 16
 _LARGEST = 2**62
 """Upper bound of a sum of sizes, as an array holds it: a counter may give any number."""
-_HISTORY_BYTES = 4_000
-_GIVEN_BYTES = 60
-"""Estimated bytes of what is computed for a message, where another history holds the message."""
 
 
 class History:
@@ -103,7 +100,7 @@ class History:
         """Its shaped messages, by a hash of the options that they were shaped under. See ``Derived``."""
         self.entries = _NO_ENTRIES
         """The keys of the memory's entries for it, by the conversations that they were kept for."""
-        self.held_bytes = _HISTORY_BYTES
+        self.held_bytes = HISTORY_BYTES
         """Estimated size in bytes, its messages and entries included."""
         self.messages_bytes = 0
         """The part of it that is for its messages."""
@@ -119,9 +116,7 @@ class History:
             pairs = enumerate(zip(messages, before.messages, strict=False))
             shorter = min(len(messages), len(before.messages))
             alike = next((at for at, (now, then) in pairs if now is not then and now != then), shorter)
-            made._hashes = before._hashes[:alike]
-            made._sums = tuple([(counter, sums[: alike + 1]) for counter, sums in before._sums])
-            made._chain = None if before._chain is None else before._chain.cut(alike)
+            made._begin_as(before, alike)
         return made
 
     def branched(self, messages: tuple[Message, ...]) -> History:
@@ -130,15 +125,13 @@ class History:
         length = len(messages)
         made = History(self._key, self._lock)
         made.messages = messages
-        made._hashes = self._hashes[:length]
-        made._sums = tuple([(counter, sums[: length + 1]) for counter, sums in self._sums])
-        made._chain = None if self._chain is None else self._chain.cut(length)
+        made._begin_as(self, length)
         made.pairs = self.pairs.branched(messages, self.latest_assistant)
         made.compactions, made.kept_before = self.compactions, self.kept_before
         if self.pinned < length:
             made.pinned, made.pinned_results = self.pinned, self.pinned_results
         made.latest_assistant = self.latest_assistant
-        made.latest_user = next((at for at in range(length - 1, -1, -1) if is_users(messages[at])), -1)
+        made.latest_user = self.latest_user_in(length)
         found, looked_at = self._edited
         made._edited = (found, min(looked_at, length)) if looked_at <= length or not found else (False, 0)
         if self.given:
@@ -147,9 +140,15 @@ class History:
             rest = sum(map(weight_of, self.messages[length:]))
             made._hold(self.messages_bytes - rest)
             self.given = length
-            self._hold(rest + _GIVEN_BYTES * length)
+            self._hold(rest + GIVEN_BYTES * length)
         self.messages = messages + self.messages[length:]
         return made
+
+    def _begin_as(self, before: History, length: int) -> None:
+        """Take over what is computed for the first messages of another history, which are the same."""
+        self._hashes = before._hashes[:length]
+        self._sums = tuple([(counter, sums[: length + 1]) for counter, sums in before._sums])
+        self._chain = None if before._chain is None else before._chain.cut(length)
 
     def take_back(self) -> None:
         """Count all messages as held by this history again."""
@@ -237,6 +236,12 @@ class History:
             found = found or any(map(was_edited, messages[looked_at:]))
             self._edited = (found, len(messages))
         return found
+
+    def latest_user_in(self, length: int) -> int:
+        """Return the position of the latest user message among the first ``length``; -1 if there is none."""
+        if self.latest_user < length:
+            return self.latest_user
+        return next((at for at in range(length - 1, -1, -1) if is_users(self.messages[at])), -1)
 
     def prefix_hash(self, length: int) -> int:
         """Return a hash of the first ``length`` messages, valid in this process only."""
@@ -337,10 +342,7 @@ class Recognised(msgspec.Struct, frozen=True):
 
     def latest_user(self, length: int) -> int:
         """Return the position of the latest user message among the first ``length``; -1 if there is none."""
-        messages, latest = self.history.messages, self.history.latest_user
-        if latest < length:
-            return latest
-        return next((at for at in range(length - 1, -1, -1) if is_users(messages[at])), -1)
+        return self.history.latest_user_in(length)
 
     @property
     def is_unstable(self) -> bool:

@@ -184,9 +184,16 @@ class Recogniser:
 
     def _grown(self, found: _Found, conversation: tuple[Message, ...], who: str) -> History:
         history, known, alike = found.history, found.known, found.alike
-        if history is not None and alike and (history.messages is not known or history not in self._used):
-            history = None  # it has grown in another thread in the meantime, or it was evicted
-        if history is not None and alike == len(known) > 0:
+        if history is None or (alike and (history.messages is not known or history not in self._used)):
+            grown = History(self._key, self._lock)  # or it has grown in another thread, or was evicted
+        elif not alike:
+            grown = History(self._key, self._lock)
+            grown.moves = history.moves + 1
+            for each, levels in history.levels().items():
+                grown.conversation(each).levels.update(levels)
+        elif alike < len(known):
+            grown = self._branched(history, conversation, alike, who)
+        else:
             if alike < len(conversation):
                 history.moves = 0
             if history.given:
@@ -195,16 +202,6 @@ class Recogniser:
                 self._count(history)
             self._keep(history, conversation, known)
             return history
-        if history is not None and alike:
-            self._count(history, -1)
-            grown = self._branched(history, conversation, alike, who)
-            self._count(history)
-        else:
-            grown = History(self._key, self._lock)
-        if history is not None and not alike:
-            grown.moves = history.moves + 1
-            for each, levels in history.levels().items():
-                grown.conversation(each).levels.update(levels)
         self._keep(grown, conversation, ())
         return grown
 
@@ -217,9 +214,11 @@ class Recogniser:
             and history.is_of(who)
             and answer_key(who, history, len(history.messages), said) in history.conversation(who).past
         )
+        self._count(history, -1)
         made = history.branched(conversation[:alike])
         if goes_on:
             made.go_on_from(history, who)
+        self._count(history)
         return made
 
     def _keep(self, history: History, conversation: tuple[Message, ...], known: tuple[Message, ...]) -> None:

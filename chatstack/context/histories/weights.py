@@ -7,6 +7,10 @@ from typing import cast
 from chatstack.values.messages import Message
 from chatstack.values.parts import Text, ToolCall, ToolResult
 
+HISTORY_BYTES = 4_000
+"""Estimated bytes of a history, without its messages."""
+GIVEN_BYTES = 60
+"""Estimated bytes of what is computed for a message, where another history holds the message."""
 _PART_BYTES = 50
 _CALL_BYTES = 4 * _PART_BYTES
 _MESSAGE_BYTES = 350
