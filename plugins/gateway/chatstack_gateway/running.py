@@ -55,13 +55,15 @@ async def opened(exchange: Exchange, edited: BuiltClient, bare: BuiltClient, ref
         elif refusal is not None:
             if not exchange.is_edited or not _is_about_the_edit(error, refusal):
                 raise
-            refused_edits.add(exchange)
             _bypass(exchange, "undone", f"upstream refused the edited request with {refusal.status}")
         elif is_deliberate(error):
             raise
         else:
             _bypass(exchange, "failed open", f"a layer failed: {_told(error)}")
-    return await bare.send(exchange.request)
+    stream = await bare.send(exchange.request)
+    if exchange.outcome == "undone":  # and what came is taken: so the edits were the reason
+        refused_edits.add(exchange)
+    return stream
 
 
 def _is_about_the_edit(error: Exception, refusal: UpstreamRefusalError) -> bool:

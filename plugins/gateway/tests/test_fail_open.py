@@ -186,6 +186,26 @@ def test_an_edit_that_upstream_refuses_is_undone_once_and_not_made_again(form: s
         assert [each.body for each in api.requests[2:]] == [later]
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_request_that_is_refused_as_it_came_too_says_nothing_of_the_edits(form: str) -> None:
+    """What is wrong is a parameter, which the caller then leaves out."""
+
+    async def strict(seen: Seen, wire: Wire) -> None:
+        if b"top_k" in seen.body:
+            await wire.whole(b'{"error":{"message":"top_k is not supported"}}', 400)
+        else:
+            await answer(seen, wire)
+
+    with upstream(strict) as api, serving(Settings(Upstream(api.url)), pruned) as gateway:
+        came = body(form, history(6), top_k=5)
+        assert ask(gateway.url, form, came).status_code == 400
+        assert [each.body == came for each in api.requests] == [False, True]
+
+        assert ask(gateway.url, form, body(form, history(6))).status_code == 200
+        assert len(api.requests) == 3
+        assert len(api.requests[2].body) < len(came) / 2
+
+
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 529])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_refusal_that_is_not_about_the_edit_is_handed_on_as_it_came(form: str, status: int) -> None:
