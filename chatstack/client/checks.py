@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Mapping
 from types import CoroutineType, MappingProxyType
 from typing import Any, TypeVar, cast
 
+from chatstack.client.collecting import call_postponed
 from chatstack.client.protocol import ChatClient, is_client
 from chatstack.client.stream import ChatStream
 from chatstack.errors import WiringError
@@ -80,6 +81,7 @@ async def send_to(client: ChatClient, request: ChatRequest) -> ChatStream:
     Every layer asks the client inside by this, whether it reads the stream or hands it on: further out, nobody could
     tell which of them has made the mistake.
     """
+    call_postponed()
     coming = cast("object", client.send(request))
     if type(coming) is not CoroutineType and (not isinstance(coming, Awaitable) or isinstance(coming, ChatStream)):
         raise TypeError(f"{type(client).__name__}: send() is no coroutine function: write 'async def send'; {_MADE}")

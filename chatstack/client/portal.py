@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextvars
-import gc
 import os
 import sys
 import threading
@@ -19,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 from weakref import WeakSet
 
+from chatstack.client.collecting import is_collecting
 from chatstack.errors import StreamClosedError, WiringError
 from chatstack.forks import at_fork
 
@@ -182,7 +182,7 @@ class Portal:
     def may_wait(self) -> bool:
         """Tell whether this thread may wait for the loop. The loop's own may not, nor one that the collector has
         interrupted: at any point, with any lock held."""
-        return threading.get_ident() not in (self._thread.ident, _collecting)
+        return threading.get_ident() != self._thread.ident and not is_collecting()
 
     def drop(self, user: Hold) -> None:
         """Close what a user holds, and release it. Never waits, and takes no lock."""
@@ -225,8 +225,6 @@ _lock = threading.RLock()
 _current: Portal | None = None
 _of_parent: list[Portal] = []
 """Portals from before a fork: never collected, as their transports would meddle with the parent's."""
-_collecting: int | None = None
-"""The thread in which the garbage collector runs just now."""
 
 
 def lease(user: Hold) -> Portal:
@@ -304,11 +302,6 @@ def _at_exit() -> None:
         portal.end(_EXIT_SECONDS)
 
 
-def _note_collector(phase: str, _: object, ident: Callable[[], int] = threading.get_ident) -> None:
-    global _collecting
-    _collecting = ident() if phase == "start" else None
-
-
 def _in_child() -> None:
     global _lock, _current
     _lock = threading.RLock()
@@ -318,6 +311,5 @@ def _in_child() -> None:
         _current = None
 
 
-gc.callbacks.append(_note_collector)
 atexit.register(_at_exit)
 at_fork(after_in_child=_in_child)

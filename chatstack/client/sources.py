@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar, cast
 
 from chatstack.client.closing import closes_this
+from chatstack.client.collecting import outside_collector
 from chatstack.client.time_limits import expire_at, told_as
 from chatstack.errors import ChatStackError, StreamBusyError, StreamClosedError, TurnTimeoutError
 from chatstack.values.messages import Message
@@ -239,10 +240,10 @@ class WatchedSource:
     def __del__(self) -> None:
         if not self._is_over:
             self._is_over = True
-            # The collector may run this while a context variable is being set: never set one of the same context here.
-            contextvars.copy_context().run(self._watch.ended, None, GeneratorExit())
+            # It may be dropped while a context variable is being set: never set one of the same context here.
+            contextvars.copy_context().run(outside_collector, self._watch.ended, None, GeneratorExit())
 
     def _end(self, error: BaseException | None) -> None:
         if not self._is_over:
             self._is_over = True
-            self._watch.ended(self._inner.so_far, error)
+            outside_collector(self._watch.ended, self._inner.so_far, error)

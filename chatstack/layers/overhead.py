@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from chatstack.client.collecting import outside_collector
 from chatstack.client.stream import ChatStream
 from chatstack.values.responses import ChatUpdate, Usage
 
@@ -34,4 +35,4 @@ class ToldFirst:
     def _give_back(self) -> None:
         usage, self._usage = self._usage, None
         if usage is not None:
-            self._owe()
+            outside_collector(self._owe)

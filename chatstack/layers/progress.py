@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from chatstack import semconv
 from chatstack.client.checks import send_to, wraps_a_client
+from chatstack.client.collecting import outside_collector
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, LayerKind
@@ -73,7 +74,7 @@ class ProgressReporter(ChatFronts):
                 stream = await send_to(self.inner, request)
             return ChatStream.watched(stream, SpanWatch(context, run.ended))
         except BaseException as error:
-            run.ended(None, error)
+            outside_collector(run.ended, None, error)
             raise
 
     def hears(self, event: ProgressEvent) -> None:

@@ -11,6 +11,7 @@ from opentelemetry.trace import Span, set_span_in_context
 
 from chatstack import semconv
 from chatstack.client.closing import Closing
+from chatstack.client.collecting import outside_collector
 from chatstack.errors import InputError, StreamBusyError
 from chatstack.layers.spending import Account
 from chatstack.loop.calling import called
@@ -226,8 +227,10 @@ class IterativeRun(Closing):
         self.reason = reason
         self._error = error if reason in ("error", "budget") else None
         turn, self._turn = self._turn, None
-        if turn is None:
-            return
+        if turn is not None:
+            outside_collector(self._tell_end, turn, reason, error)
+
+    def _tell_end(self, turn: Turn, reason: EndReason, error: BaseException | None) -> None:
         dropped = self._loop.feed.take_dropped(turn.conversation_id)
         if dropped:
             with attached(inside(turn)):

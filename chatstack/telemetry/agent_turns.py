@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from chatstack import semconv
+from chatstack.client.collecting import outside_collector
 from chatstack.errors import InputError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.events import LISTENER, is_listener
@@ -59,7 +60,7 @@ def agent_turn(
         kind = end_span(span, error)
         seconds = time.perf_counter() - started
         labels = {semconv.AGENT_NAME: name} | ({semconv.ERROR_TYPE: kind} if kind else {})
-        telemetry.instruments.agent_duration.record(seconds, labels)
+        outside_collector(telemetry.instruments.agent_duration.record, seconds, labels)
         numbers = {"warnings": turn.warning_count, "edits": turn.edit_count, "seconds": seconds}
         turn.tell("turn_ended", name, error=kind, numbers=numbers)
 

@@ -13,6 +13,7 @@ from opentelemetry import context as otel
 from opentelemetry.trace import NonRecordingSpan, Span, SpanKind, Status, StatusCode, Tracer, get_current_span
 
 from chatstack import semconv
+from chatstack.client.collecting import call_postponed, outside_collector
 from chatstack.client.time_limits import expired_limit
 from chatstack.forks import at_fork
 from chatstack.values.responses import ChatResponse, ChatUpdate
@@ -52,6 +53,11 @@ def end_span(span: Span, error: BaseException | None) -> str:
         _open.remove(span)
     except KeyError:  # not recorded, already ended by the exit of the process, or the parent process's
         return kind
+    outside_collector(_finish, span, kind)
+    return kind
+
+
+def _finish(span: Span, kind: str) -> None:
     try:
         if kind:
             span.set_attribute(semconv.ERROR_TYPE, kind)
@@ -60,7 +66,6 @@ def end_span(span: Span, error: BaseException | None) -> str:
         span.end()
     except Exception:  # noqa: BLE001 - the user's span processor may raise; the call must not fail because of it
         _log.exception("a span may be lost: a span processor raised")
-    return kind
 
 
 def error_type(error: BaseException | None) -> str:
@@ -123,6 +128,7 @@ def _end_at_exit(tracer: Tracer) -> None:
 
 
 def _end_all() -> None:
+    call_postponed()
     for span in tuple(_open):
         end_span(span, GeneratorExit())
 

@@ -13,6 +13,7 @@ from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, set_span_in_contex
 
 from chatstack import semconv
 from chatstack.client.checks import send_to, wraps_a_client
+from chatstack.client.collecting import outside_collector
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo, chain, layer_kind, provider_info
@@ -88,7 +89,7 @@ class ModelTracer(ChatFronts):
             with attached(context):
                 stream = self._checked(await send_to(self.inner, request), request)
         except BaseException as error:
-            call.ended(None, error)
+            outside_collector(call.ended, None, error)
             raise
         call.answered()
         stream.when_answered(call.compare)

@@ -12,6 +12,7 @@ from opentelemetry.trace import Span, set_span_in_context
 
 from chatstack import semconv
 from chatstack.client.closing import closes_this
+from chatstack.client.collecting import outside_collector
 from chatstack.telemetry.events import ProgressEvent, ProgressKind
 from chatstack.telemetry.shortening import LeftOut, Messages, unmarked
 from chatstack.telemetry.spans import Attributes
@@ -149,18 +150,17 @@ class Turn:
             if outer is not None and not kind.startswith("turn_"):
                 outer.tell(kind, name, message=message, error=error, numbers=numbers)
         else:
-            listener(
-                ProgressEvent(
-                    kind=kind,
-                    name=name,
-                    at=time.time(),
-                    conversation_id=self.conversation_id,
-                    round=self.round,
-                    message=message,
-                    error=error,
-                    numbers=numbers,
-                )
+            event = ProgressEvent(
+                kind=kind,
+                name=name,
+                at=time.time(),
+                conversation_id=self.conversation_id,
+                round=self.round,
+                message=message,
+                error=error,
+                numbers=numbers,
             )
+            outside_collector(listener, event)
 
 
 class attached:  # noqa: N801 - used like a function, as those of contextlib are

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from opentelemetry.util.types import AnyValue, AttributeValue
 
 from chatstack import semconv
+from chatstack.client.collecting import call_postponed
 from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
 
@@ -119,11 +120,13 @@ class TelemetryCapture:
     @property
     def spans(self) -> tuple[CapturedSpan, ...]:
         """The spans that have ended, in the order in which they began."""
+        call_postponed()
         return tuple(_captured(span) for span in tuple(self._started) if span.end_time is not None)
 
     @property
     def open_spans(self) -> tuple[str, ...]:
         """The names of the spans that began and have not ended."""
+        call_postponed()
         return tuple(span.name for span in tuple(self._started) if span.end_time is None)
 
     def span(self, name: str) -> CapturedSpan:
@@ -150,6 +153,7 @@ class TelemetryCapture:
     @property
     def logs(self) -> tuple[CapturedLog, ...]:
         """The log records, in the order in which they were emitted."""
+        call_postponed()
         return tuple(
             CapturedLog(
                 record.event_name or "",
@@ -185,12 +189,14 @@ class TelemetryCapture:
 
     def clear(self) -> None:
         """Forget everything up to now; spans that are still open are forgotten too."""
+        call_postponed()
         self._started.clear()
         self._log_exporter.clear()
         self._before = self._totals()
 
     def _totals(self) -> dict[tuple[str, _Labels], tuple[int, float]]:
         """Return count and sum of all metrics, by name and labels."""
+        call_postponed()
         from opentelemetry.sdk.metrics.export import HistogramDataPoint, NumberDataPoint
 
         totals: dict[tuple[str, _Labels], tuple[int, float]] = {}

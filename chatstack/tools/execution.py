@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import msgspec
 
 from chatstack import semconv
+from chatstack.client.collecting import outside_collector
 from chatstack.client.threads import in_own_thread
 from chatstack.client.time_limits import told_as
 from chatstack.client.wiring import Resolver, ask, is_bound, nearest
@@ -118,7 +119,7 @@ class ToolRunner:
                 span.set_attributes(as_attributes(tool_content(call, outcome.result if outcome is not None else None)))
             kind = end_span(span, failure)
             labels = {semconv.TOOL_NAME: name} | ({semconv.ERROR_TYPE: kind} if kind else {})
-            self.telemetry.instruments.tool_duration.record(seconds, labels)
+            outside_collector(self.telemetry.instruments.tool_duration.record, seconds, labels)
             if turn is not None:
                 turn.tell("tool_ended", name, error=error_type(failure), numbers={"seconds": seconds})
 

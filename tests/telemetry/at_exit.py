@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import json
 import os
@@ -15,6 +16,8 @@ from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -25,6 +28,7 @@ from chatstack import (
     ChatStream,
     FunctionInvoker,
     Message,
+    ModelTracer,
     ProgressReporter,
     Telemetry,
     ToolCall,
@@ -145,6 +149,31 @@ def leaves_a_task_behind() -> None:
     gc.collect()
 
 
+def collects_a_stream() -> None:
+    """Where no event loop runs, and no call follows; writes how often the duration of a call was recorded."""
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+
+    def show() -> None:
+        found: Any = reader.get_metrics_data()
+        metrics = found.resource_metrics[0].scope_metrics[0].metrics if found is not None else []
+        print({metric.name: [point.count for point in metric.data.data_points] for metric in metrics})
+
+    atexit.register(show)
+    client = ModelTracer(
+        ScriptedClient(["a long story"]), telemetry=Telemetry(tracer_provider=lines(), meter_provider=meters)
+    )
+
+    async def leave() -> None:
+        cycle: list[object] = [client.get_streaming_response("hello")]
+        cycle.append(cycle)
+        await anext(cycle[0])  # type: ignore[call-overload]
+
+    gc.disable()
+    asyncio.run(leave())
+    gc.collect()
+
+
 def is_killed_in_a_tool(name: str) -> None:
     """By a signal: the parent process need not wait for us."""
 
@@ -190,7 +219,6 @@ def instrumented(openai_url: str, anthropic_url: str) -> None:
     from anthropic import AsyncAnthropic
     from openai import AsyncOpenAI
 
-    from chatstack import ModelTracer
     from chatstack.providers.anthropic import AnthropicChatClient
     from chatstack.providers.openai import OpenAIChatClient
 
