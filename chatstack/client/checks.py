@@ -53,6 +53,14 @@ def check_client(given: object, owner: str, parameter: str) -> None:
         raise WiringError(f"{owner}: {parameter} is {told}", layer=owner, parameter=parameter)
 
 
+def cannot_be_pickled(owner: str) -> WiringError:
+    """Return the error for a client that is sent to another process, with the remedy."""
+    return WiringError(
+        f"{owner}: cannot be pickled, as it holds connections, locks and tasks of this process; build one in each "
+        "process, from the recipe, which can be pickled: stack.build()"
+    )
+
+
 def wraps_a_client(kind: type[T]) -> type[T]:
     """Class decorator of a layer: no client, as in ``.use(Guard(limit=5))``, or a value that is none in its place,
     raises an error with the remedy."""

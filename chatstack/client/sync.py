@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Never, Self, TypeVar, overload
 
-from chatstack.client.checks import check_client, send_to
+from chatstack.client.checks import cannot_be_pickled, check_client, send_to
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.portal import Hold, Portal
 from chatstack.client.protocol import ChatClient
@@ -34,6 +34,7 @@ class SyncClient:
 
     An interrupted call (Ctrl-C) is cancelled. A forked child starts a loop of its own. ``close`` ends background work
     as the async client's ``aclose`` does, never the provider; a later call begins anew. ``inner`` is the async client.
+    It is its own copy, and cannot be pickled.
     """
 
     __slots__ = ("__weakref__", "_fronts", "_hold", "inner")
@@ -133,6 +134,15 @@ class SyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __copy__(self) -> SyncClient:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> SyncClient:
+        return self
+
+    def __reduce__(self) -> Never:
+        raise cannot_be_pickled("SyncClient")
 
     def __repr__(self) -> str:
         return f"SyncClient({self.inner!r})"

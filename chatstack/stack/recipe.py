@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Never, ParamSpec, TypeVar, cast, overload
 
-from chatstack.client.checks import check_client, send_to
+from chatstack.client.checks import cannot_be_pickled, check_client, send_to
 from chatstack.client.closing import Closing, close
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import short_repr
@@ -239,7 +239,7 @@ class ChatStack:
 class BuiltClient(Closing, ChatFronts):
     """A whole stack as one client, with both fronts, made by ``build``.
 
-    Closing it ends the layers' background work, never the provider.
+    Closing it ends the layers' background work, never the provider. It is its own copy, and cannot be pickled.
     """
 
     inner: ChatClient
@@ -267,6 +267,15 @@ class BuiltClient(Closing, ChatFronts):
             raise
         finally:
             await self._close_from(position + 1)
+
+    def __copy__(self) -> BuiltClient:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> BuiltClient:
+        return self
+
+    def __reduce__(self) -> Never:
+        raise cannot_be_pickled("BuiltClient")
 
     def __repr__(self) -> str:
         lines = [layer_repr(layer) for layer in (*self.layers, self.provider)]

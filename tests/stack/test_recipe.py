@@ -38,6 +38,7 @@ from chatstack import (
     Plan,
     ProgressReporter,
     Strategy,
+    SyncClient,
     TellsKind,
     ToolCall,
     ToolResultClearer,
@@ -739,6 +740,15 @@ def test_a_recipe_is_its_own_copy_and_a_key() -> None:
     assert copy.deepcopy(stack) is copy.copy(stack) is stack
     assert {stack: 1}[stack] == 1
     assert stack.use(Stamp) != stack
+
+
+@pytest.mark.parametrize("build", [ChatStack.build, ChatStack.build_sync], ids=["async", "sync"])
+def test_a_built_client_is_its_own_copy_and_not_pickled(build: Callable[[ChatStack], BuiltClient | SyncClient]) -> None:
+    client = build(ChatStack(ScriptedClient(["fine"])).use(ContextWindowGuard, max_context_tokens=10_000))
+    assert copy.deepcopy(client) is copy.copy(client) is copy.deepcopy({"client": [client]})["client"][0] is client
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(WiringError, match=r"Client: cannot be pickled, .*; build one in each process"):
+            pickle.dumps(client, protocol)
 
 
 def test_a_recipe_is_pickled_without_what_it_has_made_and_not_with_a_memory() -> None:
