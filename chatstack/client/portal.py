@@ -168,7 +168,7 @@ class Portal:
                 self._thread.join()  # it ends, and with it whatever was begun
             raise
         if not is_begun:
-            raise StreamClosedError("the synchronous client that this stream came from was closed")
+            raise StreamClosedError(_why_over(self))
         return call.result()
 
     def _soon(self, callback: Callable[[], object]) -> bool:
@@ -228,13 +228,29 @@ _of_parent: list[Portal] = []
 
 
 def lease(user: Hold) -> Portal:
-    """Return the portal of this process, which runs at least until that user is released."""
+    """Return the portal of this process, which runs at least until that user is released.
+
+    Raises ``StreamClosedError`` once the exit of the process has ended it: nobody would end another one, and Python
+    3.12 starts no thread then.
+    """
     global _current
     with _lock:
         if _current is None:
             _current = Portal()
+        if _current.is_over:
+            raise StreamClosedError(_why_over(_current))
         _current.users.add(user)
         return _current
+
+
+def _why_over(portal: Portal) -> str:
+    """Return the reason why nothing runs on a portal any more. Only the exit of the process ends the current one."""
+    if portal is not _current:
+        return "the synchronous client that this stream came from was closed"
+    return (
+        "the process is exiting, and the event loop of its synchronous clients has ended; exit handlers run last "
+        "registered first: register yours after the import of chatstack's SyncClient, or call it before the exit"
+    )
 
 
 def release(portal: Portal, user: Hold) -> None:

@@ -48,6 +48,41 @@ stream = view()
 print(next(stream))
 """
 
+HANDLER = """
+import atexit, sys
+
+def call():
+    for step in (lambda: client.get_response("late").text, lambda: next(stream).text):
+        try:
+            print(step().strip())
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}")
+    stream.close()
+    client.close()
+
+if sys.argv[1] == "before":
+    atexit.register(call)
+from chatstack import SyncClient
+from chatstack.testing import ScriptedClient
+if sys.argv[1] == "after":
+    atexit.register(call)
+client = SyncClient(ScriptedClient(["one two"] * 2))
+stream = client.get_streaming_response("hello")
+next(stream)
+"""
+TOO_LATE = (
+    "StreamClosedError: the process is exiting, and the event loop of its synchronous clients has ended; exit handlers "
+    "run last registered first: register yours after the import of chatstack's SyncClient, or call it before the exit"
+)
+
+
+@pytest.mark.parametrize(("registered", "said"), [("before", [TOO_LATE] * 2), ("after", ["one two", "two"])])
+def test_an_exit_handler_that_calls_is_answered_or_told_why_not(registered: str, said: list[str]) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "default", "-c", HANDLER, registered], capture_output=True, text=True, timeout=300
+    )
+    assert (ran.stdout.splitlines(), ran.stderr, ran.returncode) == (said, "", 0)
+
 
 @pytest.mark.parametrize("script", [SDK_STREAM, SDK_ITERATOR, VIEW], ids=["stream", "iterator", "view"])
 @pytest.mark.parametrize("ending", ["", "request = [stream]; request.append(request); del stream, request"])
