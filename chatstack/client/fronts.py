@@ -13,7 +13,7 @@ from chatstack.client.parsing import OutputShape, shape_of
 from chatstack.client.stream import ChatStream
 from chatstack.errors import BudgetExceeded, ChatStackError, InputError, ToolLoopError
 from chatstack.values.messages import Message
-from chatstack.values.mistakes import check_messages, remedy_for
+from chatstack.values.mistakes import check_messages, kind_of, remedy_for
 from chatstack.values.requests import NO_OPTIONS, ChatOptions, ChatRequest, refuse_blank
 from chatstack.values.responses import ChatResponse, ParsedResponse
 
@@ -183,7 +183,7 @@ def request_of(
         found = (messages,)
     else:
         raise InputError(
-            f"messages: expected text, a Message or a list of them, got {kind.__name__}{remedy_for(messages)}"
+            f"messages: expected text, a Message or a list of them, got {kind_of(messages)}{remedy_for(messages)}"
         )
     if not found:
         raise InputError("messages: empty; a request needs at least one message")

@@ -13,10 +13,23 @@ from typing import TypeAlias, cast
 import msgspec
 
 from chatstack.errors import InputError
+from chatstack.values.messages import Message, Role
+from chatstack.values.parts import Part
 from chatstack.values.requests import ChatOptions
 
 WireObject: TypeAlias = dict[str, object]
 """A JSON object as it goes over the wire."""
+
+_MESSAGE = "Message: "
+
+
+def message_at(where: str, role: Role, parts: tuple[Part, ...], extra_json: str = "") -> Message:
+    """Return the message; the ``InputError`` for one that cannot be sent names its place."""
+    try:
+        return Message(role, parts, extra_json=extra_json)
+    except InputError as error:
+        raise InputError(f"{where}: {str(error).removeprefix(_MESSAGE)}") from None
+
 
 _skip = msgspec.json.Decoder(msgspec.Raw).decode
 

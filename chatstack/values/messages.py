@@ -87,10 +87,11 @@ class Message(
         force_setattr(self, "_original", None)
         force_setattr(self, "_annotation", None)
         role, parts = self.role, self.parts
-        if role not in _ROLES:
-            meant = _OTHER_NAMES.get(role)
+        if not isinstance(role, str) or role not in _ROLES:  # pyright: ignore[reportUnnecessaryIsInstance]
+            meant = _OTHER_NAMES.get(role) if isinstance(role, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
             remedy = f"; write {meant!r}" if meant else ""
-            raise InputError(f"Message: role={role!r} is not one of {', '.join(sorted(_ROLES))}{remedy}")
+            given = type(role).__name__ if type(role).__hash__ is None else repr(role)  # a list may hold text
+            raise InputError(f"Message: role={given} is not one of {', '.join(sorted(_ROLES))}{remedy}")
         if not (type(role) is type(self.extra_json) is str and type(self.pinned) is bool and self.mark in _MARKS):
             check_text(self, role="text", mark="text", extra_json="JSON text")
             check_flag(self, "pinned")
@@ -98,7 +99,8 @@ class Message(
                 raise InputError(f"Message: mark={self.mark!r} is not one of {', '.join(map(repr, _MARKS))}")
         if type(parts) is not tuple:
             kind = type(parts).__name__
-            raise InputError(f"Message: parts must be a tuple of parts, not {kind}; try Message.user('...')")
+            made = "tool(call_id, output)" if role == "tool" else f"{role}('...')"
+            raise InputError(f"Message: parts must be a tuple of parts, not {kind}; try Message.{made}")
         for part in parts:
             if type(part) is Text and part.text.isascii():
                 continue  # nearly all of them: nothing more to check

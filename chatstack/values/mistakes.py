@@ -7,6 +7,7 @@ from types import CoroutineType
 
 from chatstack.errors import InputError
 from chatstack.values.messages import Message
+from chatstack.values.parts import PART_TYPES
 
 _OF_APIS = "; convert with chatstack.from_openai_chat(messages) (or from_openai_responses, from_anthropic)"
 _BY_NAME = {
@@ -20,15 +21,20 @@ def check_messages(given: Iterable[object], where: str = "messages") -> None:
     """Raise ``InputError`` for the first that is no ``Message``, naming its position, its type and the remedy."""
     for position, each in enumerate(given):
         if not isinstance(each, Message):
-            raise InputError(f"{where}[{position}]: expected Message, got {type(each).__name__}{remedy_for(each)}")
+            raise InputError(f"{where}[{position}]: expected Message, got {kind_of(each)}{remedy_for(each)}")
 
 
 def checked_messages(given: Sequence[Message], where: str = "messages") -> tuple[Message, ...]:
     """Return a list of messages as a tuple. Raises ``InputError`` for anything else, with the remedy."""
     if not isinstance(given, list | tuple):
-        raise InputError(f"{where}: expected a list of Message, got {type(given).__name__}{remedy_for(given)}")
+        raise InputError(f"{where}: expected a list of Message, got {kind_of(given)}{remedy_for(given)}")
     check_messages(given, where)
     return tuple(given)
+
+
+def kind_of(value: object) -> str:
+    """Return the name of a value's type, or of the class that it is."""
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
 def remedy_for(value: object) -> str:
@@ -42,6 +48,8 @@ def remedy_for(value: object) -> str:
         return "; from_langchain(...) of the plugin chatstack-langgraph makes messages of LangChain's"
     if isinstance(value, str):
         return "; write Message.user(text)"
+    if type(value) in PART_TYPES:
+        return "; a part stands in a message: Message.user(part), Message.assistant(part)"
     if isinstance(value, list | tuple):
         return "; add several with history += messages"
     return _BY_NAME.get(type(value).__name__, "")

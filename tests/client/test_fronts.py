@@ -15,6 +15,7 @@ from chatstack import (
     InputError,
     Message,
     ServerError,
+    Text,
     ToolCall,
     TurnTimeoutError,
 )
@@ -119,7 +120,12 @@ SECRET = "my password is hunter2"
             "messages[1]: a blank user message, and nothing before it; a request needs something to send",
         ),
         ([Message.user("a"), None], "messages[1]: expected Message, got NoneType"),
-        ([Message], "messages[0]: expected Message, got StructMeta"),
+        ([Message], "messages[0]: expected Message, got the class Message"),
+        (
+            [Message.user("a"), Text(SECRET)],
+            "messages[1]: expected Message, got Text; a part stands in a message: Message.user(part), "
+            "Message.assistant(part)",
+        ),
     ],
 )
 def test_what_is_no_conversation_is_refused_by_position_and_type_never_by_text(messages: object, said: str) -> None:

@@ -232,6 +232,34 @@ def test_what_holds_itself_is_an_error_of_ours() -> None:
 
 
 HALF = "patient John Doe\ud800"
+
+
+@pytest.mark.parametrize(
+    ("read", "given", "says"),
+    [
+        (from_openai_chat, {"role": "user", "content": HALF}, "messages[1]: parts[0].text"),
+        (from_openai_chat, {"role": "tool", "tool_call_id": "c", "content": HALF}, "messages[1]: parts[0].output"),
+        (from_anthropic, {"role": "user", "content": HALF}, "messages[1]: parts[0].text"),
+        (
+            from_anthropic,
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": HALF}]},
+            "messages[1]: parts[0].output",
+        ),
+        (from_openai_responses, {"role": "user", "content": HALF}, "input[1]: parts[0].text"),
+        (
+            from_openai_responses,
+            {"type": "function_call_output", "call_id": "c", "output": HALF},
+            "input[1]: parts[0].output",
+        ),
+    ],
+)
+def test_text_that_cannot_be_sent_is_told_with_the_place_of_its_message(read: Any, given: Any, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read([{"role": "assistant", "content": HALF}, given])  # of the model's own text nobody is to blame
+    assert str(caught.value).startswith(f"{says} has half a character (a lone surrogate) at position 16, which cannot")
+    assert caught.value.__suppress_context__
+
+
 ODD = {"role": "user", "content": [{"type": "odd", "x": HALF}]}
 BROKEN = Message("assistant", (ProviderItem("openai", HALF), ProviderItem("anthropic", HALF)))
 HALVES: dict[str, tuple[Callable[[], object], str]] = {

@@ -54,6 +54,15 @@ def test_text_joins_the_text_parts_only() -> None:
     [
         (lambda: Message("robot", ()), "Message: role='robot' is not one of assistant, system, tool, user"),  # type: ignore[arg-type]
         (lambda: Message(5, ()), "Message: role=5 is not one of assistant, system, tool, user"),  # type: ignore[arg-type]
+        (lambda: Message(["secret"], ()), "Message: role=list is not one of assistant, system, tool, user"),  # type: ignore[arg-type]
+        (
+            lambda: Message("assistant", "secret"),  # type: ignore[arg-type]
+            "Message: parts must be a tuple of parts, not str; try Message.assistant('...')",
+        ),
+        (
+            lambda: Message("tool", "secret"),  # type: ignore[arg-type]
+            "Message: parts must be a tuple of parts, not str; try Message.tool(call_id, output)",
+        ),
         (
             lambda: Message("user", "secret"),  # type: ignore[arg-type]
             "Message: parts must be a tuple of parts, not str; try Message.user('...')",

@@ -25,7 +25,7 @@ from chatstack.providers.anthropic.options import (
     tool_to_wire,
 )
 from chatstack.providers.anthropic.thinking import settle_thinking
-from chatstack.providers.extras import WireObject, encoded_extra, extra_fields, with_options_extra
+from chatstack.providers.extras import WireObject, encoded_extra, extra_fields, message_at, with_options_extra
 from chatstack.values.messages import Message, Role, was_edited
 from chatstack.values.parts import Part, Text, ToolResult
 from chatstack.values.requests import ChatOptions, ChatRequest, declared_names
@@ -100,7 +100,7 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
     system = rest.pop("system", None)
     if system:
         blocks = [{"type": "text", "text": system}] if isinstance(system, str) else objects(system, "system")
-        messages = (Message("system", tuple(block_to_part(block) for block in blocks)), *messages)
+        messages = (message_at("system", "system", tuple(block_to_part(block) for block in blocks)), *messages)
     stream = rest.pop("stream", None) is True
     fields: dict[str, object] = {
         "tools": tuple(tool_from_wire(tool) for tool in objects(rest.pop("tools", None) or (), "tools"))
@@ -179,15 +179,16 @@ def messages_from_wire(wire: Sequence[Mapping[str, object]]) -> tuple[Message, .
         content = each.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         parts: list[Part] = []
-        for block in objects(blocks, f"messages[{position}].content"):
+        where = f"messages[{position}]"
+        for block in objects(blocks, f"{where}.content"):
             part = block_to_part(block, call_names=names)
             if isinstance(part, ToolResult):
-                messages += _message(role, parts)
-                messages.append(Message("tool", (part,)))
+                messages += _message(where, role, parts)
+                messages.append(message_at(where, "tool", (part,)))
                 parts = []
             else:
                 parts.append(part)
-        messages += _message(role, parts)
+        messages += _message(where, role, parts)
         if messages:
             names.update((call.id, call.name) for call in messages[-1].calls)
     return tuple(messages)
@@ -257,8 +258,8 @@ def _end_without_space(last: WireObject) -> None:
         block["text"] = str(block["text"]).rstrip()
 
 
-def _message(role: Role, parts: Sequence[Part]) -> list[Message]:
-    return [Message(role, tuple(parts))] if parts else []
+def _message(where: str, role: Role, parts: Sequence[Part]) -> list[Message]:
+    return [message_at(where, role, tuple(parts))] if parts else []
 
 
 def _go_on_in_container(body: WireObject, messages: Sequence[Message]) -> None:

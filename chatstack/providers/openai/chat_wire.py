@@ -32,6 +32,7 @@ from chatstack.providers.extras import (
     encoded_extra,
     extra_fields,
     extra_json_of,
+    message_at,
     with_extra,
     without_nulls,
 )
@@ -127,11 +128,11 @@ def messages_from_wire(messages: Sequence[object]) -> tuple[Message, ...]:
             message = _assistant_from_wire(fields, where)
             names.update((call.id, call.name) for call in message.calls)
         elif role in ("tool", "function"):
-            message = Message("tool", (_result_from_wire(fields, names, where),))
+            message = message_at(where, "tool", (_result_from_wire(fields, names, where),))
         else:
             content = content_from_wire(fields.get("content"), f"{where}.content")
             written: WireObject = {"content": None} if role == "developer" else {"role": role, "content": None}
-            message = Message(_ROLES[role], content, extra_json=extra_json_of(fields, written, WIRE))
+            message = message_at(where, _ROLES[role], content, extra_json_of(fields, written, WIRE))
         found.append(message)
     return tuple(found)
 

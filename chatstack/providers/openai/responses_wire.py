@@ -38,6 +38,7 @@ from chatstack.providers.extras import (
     extra_fields,
     extra_json_of,
     json_arguments,
+    message_at,
     with_extra,
     without_nulls,
 )
@@ -115,7 +116,7 @@ def messages_in_place(items: Sequence[object]) -> Iterator[tuple[Message, slice]
             yield _input_message(without_nulls(item), where), here
         elif kind in _RESULTS:
             yield from closed(position)
-            yield Message("tool", (_result_from_item(item, names, where),)), here
+            yield message_at(where, "tool", (_result_from_item(item, names, where),)), here
         elif isinstance(kind, str) and kind.endswith(_ANSWERS):
             yield from closed(position)
             yield Message("tool", (ProviderItem(PROVIDER, encoded(dict(item))),)), here
@@ -320,7 +321,7 @@ def _input_message(item: Mapping[str, object], where: str) -> Message:
     written: WireObject = {"content": None} if role == "developer" else {"role": role, "content": None}
     content = output_from_wire(item.get("content"), f"{where}.content")
     parts = (Text(content),) if isinstance(content, str) else content
-    return Message(_ROLES[role], parts, extra_json=extra_json_of(item, written, WIRE))
+    return message_at(where, _ROLES[role], parts, extra_json_of(item, written, WIRE))
 
 
 def _result_to_item(result: ToolResult, is_custom: bool, where: str) -> WireObject:
