@@ -18,7 +18,8 @@ from chatstack.context.edits.context import Context
 from chatstack.context.edits.records import Record
 from chatstack.context.histories.choices import Bound
 from chatstack.context.histories.conversations import Conversation, Form, LastAnswer
-from chatstack.context.histories.history import History, Recognised
+from chatstack.context.histories.history import History
+from chatstack.context.histories.recognised import Recognised
 from chatstack.context.learning import SentRequest, Step
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.requests.asking import Asking

@@ -6,7 +6,7 @@ import pytest
 
 from chatstack import CharCounter, ContextMemory, Message
 from chatstack.context.histories.conversations import Form
-from chatstack.context.histories.history import Recognised
+from chatstack.context.histories.recognised import Recognised
 
 TALK = tuple(Message.assistant(f"{at}") if at % 2 else Message.user(f"{at}") for at in range(40))
 MANY = 6

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import CharCounter, Image, Message, Reasoning, ToolCall
-from chatstack.context.histories.history import History, Recognised
+from chatstack.context.histories.history import History
+from chatstack.context.histories.recognised import Recognised
 from chatstack.context.histories.recognising import Recogniser
 from chatstack.context.histories.weights import weight_of
 from tests.histories import PROPERTY, decoded_again, tidy_histories

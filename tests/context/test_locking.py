@@ -19,7 +19,7 @@ from chatstack import (
     ToolResultClearer,
 )
 from chatstack.context.edits.records import Record
-from chatstack.context.histories.history import Recognised
+from chatstack.context.histories.recognised import Recognised
 from chatstack.testing import ScriptedClient
 from tests.histories import decoded_again
 

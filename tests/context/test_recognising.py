@@ -10,7 +10,8 @@ from hypothesis import given
 
 from chatstack import Message, ToolCall
 from chatstack.context.edits.repairing import repair_plan
-from chatstack.context.histories.history import History, Recognised
+from chatstack.context.histories.history import History
+from chatstack.context.histories.recognised import Recognised
 from chatstack.context.histories.recognising import NEW_MESSAGES, Recogniser
 from tests.histories import PROPERTY, decoded_again, histories
 

@@ -12,7 +12,7 @@ from chatstack.context.edits.summaries import is_summary
 from chatstack.context.edits.verifier import problems
 from chatstack.context.histories.choices import Bound
 from chatstack.context.histories.conversations import Chosen, term_in, with_term
-from chatstack.context.histories.history import Recognised
+from chatstack.context.histories.recognised import Recognised
 from chatstack.context.memory.forgetting import came_link
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.requests.saying import say_rejected

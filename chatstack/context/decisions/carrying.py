@@ -10,7 +10,7 @@ import msgspec
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.records import Made, Record
 from chatstack.context.histories.conversations import Carried, term_in, with_term
-from chatstack.context.histories.history import Recognised
+from chatstack.context.histories.recognised import Recognised
 from chatstack.context.requests.opened import Opened
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message, relink

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.plans import Plan
-from chatstack.context.histories.history import Recognised
+from chatstack.context.histories.recognised import Recognised
 
 
 class Policy(NamedTuple):

@@ -23,8 +23,8 @@ from chatstack.context.edits.records import NOTHING_MADE, Made, Record, record_i
 from chatstack.context.edits.verifier import keeps_pairs, problems
 from chatstack.context.histories.conversations import Carried, Wait
 from chatstack.context.histories.growth import Growth, pairs_of
-from chatstack.context.histories.history import Recognised
 from chatstack.context.histories.past_requests import PastRequests, first_of
+from chatstack.context.histories.recognised import Recognised
 from chatstack.context.requests.asking import Asking, aside
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message

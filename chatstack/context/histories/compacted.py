@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from chatstack.context.edits.units import is_users, units_of
 from chatstack.context.histories.conversations import term_in, with_term
-from chatstack.context.histories.history import Recognised
+from chatstack.context.histories.recognised import Recognised
 from chatstack.values.messages import Message
 
 

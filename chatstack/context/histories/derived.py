@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from chatstack.context.histories.conversations import Conversation, Form, term_in, with_term
-from chatstack.context.histories.history import History, Recognised
+from chatstack.context.histories.history import History
 from chatstack.context.histories.own_past import OwnPast
+from chatstack.context.histories.recognised import Recognised
 from chatstack.context.histories.weights import weight_of
 from chatstack.context.shapes.shaping import NOTHING_SHAPED, Shapes
 from chatstack.values.messages import Message

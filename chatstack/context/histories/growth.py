@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr
 
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.pairing import Paired, Place, places_of
-from chatstack.context.histories.history import Recognised
+from chatstack.context.histories.recognised import Recognised
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part
 

@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-import msgspec
 from msgspec.structs import astuple
 
 from chatstack.context.edits.pairing import Paired, Pairs, Places
@@ -22,7 +21,6 @@ from chatstack.values.messages import Message, was_edited
 from chatstack.values.native import compaction_in
 
 _who_of = attrgetter("who")
-_LONG = 8
 _COUNTERS = 4
 _MOST_CONVERSATIONS = 16
 _LARGEST = 2**62
@@ -308,43 +306,3 @@ _NO_PAIRS = Pairs()
 _NO_FORMS: dict[Form, tuple[History, Conversation]] = {}
 _NO_ENTRIES: dict[str, Kept] = {}
 """Empty values that histories share until they have some of their own; never written to."""
-
-
-class Recognised(msgspec.Struct, frozen=True):
-    """The history and the conversation that a request was recognised as.
-
-    ``positions`` are those of the history's messages in the request: a range if all system messages are at its head.
-    """
-
-    history: History
-    conversation: Conversation
-    length: int
-    positions: Sequence[int]
-    needs_repair: bool
-    who: str = ""
-    came: Recognised | None = None
-    """The same request as it came, if this is about an edited form of its history under links of its own."""
-
-    @property
-    def links(self) -> Sequence[bytes]:
-        """The hash chain of the conversation: the digests of its beginnings."""
-        return self.history.links(self.length)
-
-    def head_of(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """Return the system messages at the head of the request."""
-        return messages[: self.positions[0] if self.positions else len(messages)]
-
-    def systems_in(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """Return the system messages of the request; if all are at its head, the rest is not searched."""
-        if isinstance(self.positions, range):
-            return messages[: self.positions.start]
-        return tuple(message for message in messages if message.role == "system")
-
-    def latest_user(self, length: int) -> int:
-        """Return the position of the latest user message among the first ``length``; -1 if there is none."""
-        return self.history.latest_user_in(length)
-
-    @property
-    def is_unstable(self) -> bool:
-        """True if a long history came with another beginning twice in a row: no edit can be replayed."""
-        return self.history.moves > 1 and self.length >= _LONG

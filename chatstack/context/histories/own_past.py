@@ -11,8 +11,9 @@ import threading
 
 from chatstack.context.histories.conversations import Conversation, LastAnswer, Reached, Terms, with_term
 from chatstack.context.histories.digests import soft_hash
-from chatstack.context.histories.history import History, Recognised
+from chatstack.context.histories.history import History
 from chatstack.context.histories.last_reports import NOTHING_REPORTED, Rows, all_reports, reports_until
+from chatstack.context.histories.recognised import Recognised
 from chatstack.lru import Lru
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from chatstack.context.edits.units import is_users
-from chatstack.context.histories.history import Recognised
+from chatstack.context.histories.recognised import Recognised
 
 
 class PastRequests(NamedTuple):

@@ -13,8 +13,9 @@ import msgspec
 from chatstack.context.edits.pairing import is_interrupted
 from chatstack.context.histories.choices import words_of_users
 from chatstack.context.histories.conversations import Conversation
-from chatstack.context.histories.history import History, Recognised
+from chatstack.context.histories.history import History
 from chatstack.context.histories.own_past import answer_key
+from chatstack.context.histories.recognised import Recognised
 from chatstack.values.messages import Message
 
 NEW_MESSAGES = 64

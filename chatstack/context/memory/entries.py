@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from chatstack.context.edits.records import Record
 from chatstack.context.histories.choices import ArtifactKey, Bound, Choice, ChoiceKey, EntryKey, Kept
-from chatstack.context.histories.history import History, Recognised
+from chatstack.context.histories.history import History
+from chatstack.context.histories.recognised import Recognised
 from chatstack.context.histories.weights import weight_of, weight_of_fields
 from chatstack.context.memory.forgetting import came_link
 from chatstack.values.messages import Message

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from chatstack.context.edits.records import Record
 from chatstack.context.histories.choices import lengths_before_answer
 from chatstack.context.histories.digests import next_link
-from chatstack.context.histories.history import Recognised
+from chatstack.context.histories.recognised import Recognised
 from chatstack.values.messages import Message
 
 _NOTHING_EDITED = Record()

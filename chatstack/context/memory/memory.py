@@ -13,9 +13,10 @@ from chatstack.context.edits.records import Record
 from chatstack.context.histories.choices import Bound, lengths_before_answer
 from chatstack.context.histories.conversations import NOTHING_CHOSEN, Chosen, term_in, with_term
 from chatstack.context.histories.derived import Derived
-from chatstack.context.histories.history import History, Recognised
+from chatstack.context.histories.history import History
 from chatstack.context.histories.names import Names
 from chatstack.context.histories.own_past import OwnPast
+from chatstack.context.histories.recognised import Recognised
 from chatstack.context.histories.recognising import Recogniser, leading_systems
 from chatstack.context.histories.sizes import Sizes
 from chatstack.context.memory.entries import Entries
@@ -91,7 +92,7 @@ class ContextMemory:
         self._lock = threading.RLock()
         self.deciders: set[str] = set()
         """The places of layers that have made a choice: for others, no digest is computed."""
-        self._edition = self._forgets = 0
+        self._edition = self._forgets = self._evicted = 0
         budget = int(max_megabytes * _MEGABYTE)
         self._small = max(1, min(max_entries, budget // _SMALL_SHARE // _SMALL_BYTES))
         self._editions: Lru[bytes, int] = Lru(self._small)
@@ -101,7 +102,6 @@ class ContextMemory:
         self._sizes = Sizes(self._small, self._lock)
         self.past = OwnPast(max(1, min(10_000, self._small // 4)), self._lock)
         """The past of conversations, for those that go on from it."""
-        self._evicted = 0
         self._recogniser = Recogniser(
             self._key,
             max_messages,

@@ -8,7 +8,7 @@ from chatstack.context.edits.context import Context
 from chatstack.context.edits.records import Record
 from chatstack.context.histories.conversations import LastAnswer, Planned, Reached, Wait
 from chatstack.context.histories.digests import digest
-from chatstack.context.histories.history import Recognised
+from chatstack.context.histories.recognised import Recognised
 from chatstack.values.requests import ChatRequest
 
 

@@ -14,7 +14,7 @@ from chatstack.context.edits.reserves import reserve_asked
 from chatstack.context.edits.verifier import problems
 from chatstack.context.histories.compacted import without_compacted
 from chatstack.context.histories.conversations import LastAnswer
-from chatstack.context.histories.history import Recognised
+from chatstack.context.histories.recognised import Recognised
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.requests.asking import Asking, aside, is_long
 from chatstack.context.requests.opened import who_of

@@ -15,7 +15,7 @@ from chatstack.context.edits.context import Context
 from chatstack.context.edits.records import Record
 from chatstack.context.histories.choices import Bound
 from chatstack.context.histories.digests import subject_digest
-from chatstack.context.histories.history import Recognised
+from chatstack.context.histories.recognised import Recognised
 from chatstack.context.memory.forgetting import came_link
 from chatstack.context.requests.opened import Opened
 from chatstack.context.summaries.folding import Cut
