@@ -51,7 +51,7 @@ def test_the_past_requests_after_one_are_the_last_ones_of_all(messages: list[Mes
     assert [*found.lengths] == [each for each in known.lengths if each > since or each == seen.length]
     users = [at for at, each in enumerate(seen.history.messages) if is_users(each)]
     for length in range(since, seen.length + 1):
-        assert found.latest_user(seen, length) == seen.latest_user(length)
+        assert found.asked_at(seen, length) == seen.asked_at(length)
         assert found.next_user(length) == next((at for at in users if at >= length), seen.length)
 
 

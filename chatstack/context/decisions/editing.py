@@ -150,8 +150,7 @@ class ContextEditing:
         else:
             after = context
         sizes = policy.waits_on(context) if after is context else None
-        latest_user = policy.latest_user(opened.seen, opened.seen.length)
-        opened.wait = Wait(latest_user, sizes) if sizes is not None else None
+        opened.wait = Wait(policy.asked_at(opened.seen, opened.seen.length), sizes) if sizes is not None else None
         return after
 
     def _planned(self, policy: Policy, context: Context, opened: Opened) -> Asking[_Draft]:
@@ -324,8 +323,7 @@ def _is_waiting(policy: Policy, context: Context, opened: Opened) -> bool:
     if opened.wait is None:
         return False
     sizes = policy.waits_on(context)
-    latest_user = policy.latest_user(opened.seen, opened.seen.length)
-    return sizes is not None and opened.wait.goes_on(latest_user, sizes)
+    return sizes is not None and opened.wait.goes_on(policy.asked_at(opened.seen, opened.seen.length), sizes)
 
 
 def _name_in_recipe(layer: object) -> str:

@@ -25,6 +25,6 @@ class Policy(NamedTuple):
     waits_over_turns: bool = False
     aside_from: int | None = None
 
-    def latest_user(self, seen: Recognised, length: int) -> int:
+    def asked_at(self, seen: Recognised, length: int) -> int:
         """Return the position of the user message that a wait began under; -1 if it does not depend on that."""
-        return -1 if self.waits_over_turns else seen.latest_user(length)
+        return -1 if self.waits_over_turns else seen.asked_at(length)

@@ -195,7 +195,7 @@ class Reconstruction:
         if wait is None:
             return low
         likely = self._index(lengths, low, course, wait.until)
-        if wait.latest_user < 0 or self._past is None:
+        if wait.asked_at < 0 or self._past is None:
             return likely
         return min(likely, bisect_right(lengths, self._past.next_user(lengths[low - 1]), low))
 
@@ -221,9 +221,9 @@ class Reconstruction:
         return sizes is not None and self.wait is not None and self.wait.goes_on(user, sizes)
 
     def _waits_on(self, length: int, context: Context) -> tuple[int, tuple[int, ...] | None]:
-        """Return the latest user message of a request, and the sizes that its layer waits on after a search."""
+        """Return the user message that a request's turn began with, and the sizes that a search waits on."""
         over_turns, sizes = self._policy.waits_over_turns, self._policy.waits_on(context)
-        user = -1 if over_turns else self._requests(length).latest_user(self._seen, length)
+        user = -1 if over_turns else self._requests(length).asked_at(self._seen, length)
         if (self._looks >= _EACH or self._looked_at >= _LOOKS_AT) and length < self._seen.length:
             return -1, sizes or (context.tokens,)
         return user, sizes

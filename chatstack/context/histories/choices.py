@@ -10,7 +10,8 @@ from chatstack.context.edits.records import Record
 from chatstack.values.messages import Message
 from chatstack.values.parts import Text
 
-_LATEST_REMINDERS = 4
+MOST_WORDS = 4
+"""The most messages at the end of a request that are taken for reminders."""
 
 ChoiceKey: TypeAlias = tuple[str, str, bytes]
 """Place, name of the conversation, and link of the answer."""
@@ -71,7 +72,7 @@ def lengths_before_answer(messages: tuple[Message, ...], length: int, record: Re
     """Return the numbers of messages that may precede the answer when the history comes again: all of the request, or
     all but its last user messages, as reminders may not be repeated."""
     least = length
-    while length - least < _LATEST_REMINDERS and least - 1 >= max(1, record.reach):
+    while length - least < MOST_WORDS and least - 1 >= max(1, record.reach):
         if messages[least - 1].role != "user":
             break
         least -= 1
@@ -86,6 +87,6 @@ def words_of_users(messages: tuple[Message, ...]) -> int:
         if message.role != "user" or not all([type(part) is Text for part in message.parts]):
             break
         count += 1
-        if count > _LATEST_REMINDERS:
+        if count > MOST_WORDS:
             return 0
     return count

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from chatstack.context.edits.records import Made, Record
-from chatstack.context.histories.last_reports import NOTHING_REPORTED, LastReport, with_report
+from chatstack.context.histories.last_reports import NOTHING_REPORTED, LastReport, reports_as_of, with_report
 from chatstack.values.messages import Message
 
 K = TypeVar("K")
@@ -51,6 +51,10 @@ class Chosen:
         self.edition = edition
         """The memory's edition at the search; a newer one means that such a history has got a choice since."""
 
+    def until(self, length: int) -> Chosen:
+        """Return the same for the first messages, among which is all that it covers."""
+        return Chosen(self.record, self.covers, min(self.length, length), self.edition)
+
 
 NOTHING_CHOSEN = Chosen(None, 0, 0, -1)
 
@@ -71,15 +75,16 @@ class Carried(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A search for an edit that found none: the position of the latest user message, and the sizes of the context."""
+    """A search for an edit that found none: the position of the user message that its turn began with, and the sizes of
+    the context."""
 
-    latest_user: int
+    asked_at: int
     sizes: tuple[int, ...]
 
-    def goes_on(self, latest_user: int, sizes: tuple[int, ...]) -> bool:
-        """Return True if the layer need not search again: there is no new user message, and no size has grown by more
-        than a 32nd, or shrunk."""
-        return latest_user == self.latest_user and all(
+    def goes_on(self, asked_at: int, sizes: tuple[int, ...]) -> bool:
+        """Return True if the layer need not search again: there is no new turn, and no size has grown by more than a
+        32nd, or shrunk."""
+        return asked_at == self.asked_at and all(
             before <= now <= before + before // _PATIENCE for before, now in zip(self.sizes, sizes, strict=True)
         )
 
@@ -123,6 +128,16 @@ class Reached(msgspec.Struct, frozen=True, gc=False):
     wait: Wait | None = None
     scale: float = 1.0
     ahead: Planned | Wait | None = None
+
+    @property
+    def reach(self) -> int:
+        """The number of messages that its edits, those that are planned included, depend on."""
+        planned = self.ahead.record.reach if isinstance(self.ahead, Planned) else 0
+        return max(planned, 0 if self.record is None else self.record.reach)
+
+    def until(self, length: int) -> Reached:
+        """Return the same for the first messages, among which are all that its edits depend on."""
+        return self if self.length <= length else msgspec.structs.replace(self, length=length)
 
 
 NOTHING_KNOWN = Reached(0, None)
@@ -169,11 +184,18 @@ class Conversation:
         self.asked: Terms[str, int] = ()
         """Number of its messages that were looked up in the store, by layer."""
 
-    def go_on_from(self, before: Conversation) -> None:
-        """Take over what holds for a conversation that goes on from further back, too: what it was warned of, and edits
-        as they were carried out, which are used where the very same edits are in force."""
+    def go_on_from(self, before: Conversation, length: int) -> None:
+        """Take over the state of a conversation that goes on from its first ``length`` messages: what it had more were
+        words of users, which no edit is about."""
         self.levels.update(before.levels)
+        self.choices = tuple([(place, each.until(length)) for place, each in before.choices])
         self.carried = before.carried
+        self.reached = tuple([(terms, each.until(length)) for terms, each in before.reached if each.reach <= length])
+        self.reports = reports_as_of(before.reports, length)
+        self.answered, self.answered_before = _until(before.answered, length), _until(before.answered_before, length)
+        self.left_out = before.left_out
+        self.past = [*before.past]  # it may go on from another answer of that request, too
+        self.asked = tuple([(place, min(asked, length)) for place, asked in before.asked])
 
     def last_answer(self, length: int) -> LastAnswer | None:
         """Return the last known answer to a request of fewer messages.
@@ -203,6 +225,12 @@ class Conversation:
         known = term_in(self.reached, terms)
         if known is None or known.length <= reached.length:
             self.reached = with_term(self.reached, terms, reached)
+
+
+def _until(answer: LastAnswer | None, length: int) -> LastAnswer | None:
+    if answer is None or answer.length <= length:
+        return answer
+    return msgspec.structs.replace(answer, length=length)
 
 
 def term_in(entries: Terms[K, V], term: K) -> V | None:

@@ -127,7 +127,40 @@ class Derived:
         dropped, _ = history.forms.pop(form)
         for each in [*dropped.forms]:
             self._drop(dropped, each)
-        self._weigh(history, -_FORM_BYTES - len(dropped.messages) * _MESSAGE_BYTES - _weight_of_shapes(dropped))
+        self._weigh(history, -_form_bytes(dropped) - _weight_of_shapes(dropped))
+
+
+def take_forms(before: History, made: History, who: str) -> None:
+    """Take over the edited forms of a conversation that goes on from the beginning of a history, without the words of
+    users that came last, and what was shaped of it. From now on they belong to that."""
+    words = len(before.messages) - len(made.messages)
+    given, held = _taken(before, made, who, made.conversation(who).levels, words)
+    before.held_bytes -= given
+    made.held_bytes += held
+
+
+def _taken(before: History, made: History, who: str, levels: dict[str, int], words: int) -> tuple[int, int]:
+    """Return the bytes that forms were counted with before, and those that they are counted with now."""
+    given = held = _weight_of_shapes(before)
+    made.shapes = tuple([(terms, shapes.until(len(made.messages))) for terms, shapes in before.shapes])
+    before.shapes = ()
+    for form, (edited, state) in [*before.forms.items()]:
+        length = len(edited.messages) - words
+        if form.who != who or length <= 0 or edited.messages[length:] != before.messages[-words:]:
+            continue
+        kept, its_state = edited.beginning(edited.messages[:length]), Conversation()
+        kept.root, kept.linked_as = made.root, None if edited.linked_as is None else made
+        its_state.go_on_from(state, length)
+        its_state.levels = levels
+        made.forms = {**made.forms, form: (kept, its_state)}
+        further = _taken(edited, kept, who, levels, words)
+        given, held = given + further[0] + _form_bytes(edited), held + further[1] + _form_bytes(kept)
+        del before.forms[form]
+    return given, held
+
+
+def _form_bytes(history: History) -> int:
+    return _FORM_BYTES + len(history.messages) * _MESSAGE_BYTES
 
 
 def _weight_of_shapes(history: History) -> int:

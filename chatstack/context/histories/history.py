@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 
 from chatstack.context.edits.pairing import Paired, Pairs, Places
 from chatstack.context.edits.units import is_users
-from chatstack.context.histories.choices import Kept
+from chatstack.context.histories.choices import MOST_WORDS, Kept, words_of_users
 from chatstack.context.histories.conversations import Conversation, Form, Terms
 from chatstack.context.histories.digests import Links, first_link, next_links
 from chatstack.context.histories.weights import GIVEN_BYTES, HISTORY_BYTES, weight_of
@@ -44,6 +44,7 @@ class History:
         "_key",
         "_lock",
         "_sums",
+        "_user_before",
         "compactions",
         "entries",
         "forms",
@@ -82,6 +83,8 @@ class History:
         """True if its messages came as other objects than before: those before need not be kept anywhere."""
         self.pairs = _NO_PAIRS
         self.latest_user = self.latest_assistant = -1
+        self._user_before = -1
+        """The position of the latest user message before the last words of users."""
         self.compactions: tuple[tuple[int, str], ...] = ()
         """The positions of compactions, with the providers that made them."""
         self.kept_before: Terms[int, tuple[int, ...]] = ()
@@ -120,18 +123,8 @@ class History:
     def branched(self, messages: tuple[Message, ...]) -> History:
         """Return a new history for a conversation that goes on from these messages: all of this one, but the last words
         of users. What is computed for them holds for both; they count as held by the new one from now on."""
-        length = len(messages)
-        made = History(self._key, self._lock)
-        made.messages = messages
-        made._begin_as(self, length)
+        length, made = len(messages), self.beginning(messages)
         made.pairs = self.pairs.branched(messages, self.latest_assistant)
-        made.compactions, made.kept_before = self.compactions, self.kept_before
-        if self.pinned < length:
-            made.pinned, made.pinned_results = self.pinned, self.pinned_results
-        made.latest_assistant = self.latest_assistant
-        made.latest_user = self.latest_user_in(length)
-        found, looked_at = self._edited
-        made._edited = (found, min(looked_at, length)) if looked_at <= length or not found else (False, 0)
         if self.given:
             made._hold(sum(map(weight_of, messages)))
         else:
@@ -140,6 +133,23 @@ class History:
             self.given = length
             self._hold(rest + GIVEN_BYTES * length)
         self.messages = messages + self.messages[length:]
+        return made
+
+    def beginning(self, messages: tuple[Message, ...]) -> History:
+        """Return a new history of the same messages but last words of users, with what is computed for them except for
+        their pairs."""
+        length = len(messages)
+        made = History(self._key, self._lock)
+        made.messages = messages
+        made._begin_as(self, length)
+        made.compactions, made.kept_before = self.compactions, self.kept_before
+        if self.pinned < length:
+            made.pinned, made.pinned_results = self.pinned, self.pinned_results
+        made.latest_assistant = self.latest_assistant
+        made.latest_user = self.latest_user_in(length)
+        made._user_before = self.latest_user_in(length - words_of_users(messages))
+        found, looked_at = self._edited
+        made._edited = (found, min(looked_at, length)) if looked_at <= length or not found else (False, 0)
         return made
 
     def _begin_as(self, before: History, length: int) -> None:
@@ -156,7 +166,7 @@ class History:
     def go_on_from(self, before: History, who: str) -> None:
         """Take over the state of a conversation that goes on with this history, as far as it holds for both, and its
         entries, which are evicted with this one from now on."""
-        self.conversation(who).go_on_from(before.conversation(who))
+        self.conversation(who).go_on_from(before.conversation(who), len(self.messages))
         kept = before.entries.pop(who, None)
         if kept is not None:
             self.entries = {who: kept}
@@ -212,7 +222,10 @@ class History:
         new_ones = range(len(messages) - 1, known - 1, -1)
         latest = (at for at in new_ones if messages[at].role == "assistant")
         self.latest_assistant = next(latest, self.latest_assistant)
-        self.latest_user = next((at for at in new_ones if is_users(messages[at])), self.latest_user)
+        words = len(messages) - words_of_users(messages)
+        users = [at for at in new_ones if is_users(messages[at])]
+        self._user_before = next((at for at in (*users, self.latest_user) if at < words), self._user_before)
+        self.latest_user = users[0] if users else self.latest_user
         for at, message in enumerate(new, known):
             if message.pinned:
                 self.pinned = at if self.pinned < 0 else self.pinned
@@ -239,7 +252,17 @@ class History:
         """Return the position of the latest user message among the first ``length``; -1 if there is none."""
         if self.latest_user < length:
             return self.latest_user
+        if length and is_users(self.messages[length - 1]):
+            return length - 1
+        if self._user_before < length:  # and all behind that are words, which end before this length
+            return self._user_before
         return next((at for at in range(length - 1, -1, -1) if is_users(self.messages[at])), -1)
+
+    def without_words(self, length: int) -> int:
+        """Return how many messages there are without words of users at the end, if those follow the result of a tool:
+        they may be a reminder, which begins no turn."""
+        before = length - words_of_users(self.messages[max(0, length - MOST_WORDS - 1) : length])
+        return before if before < length and before and self.messages[before - 1].results else length
 
     def prefix_hash(self, length: int) -> int:
         """Return a hash of the first ``length`` messages, valid in this process only."""

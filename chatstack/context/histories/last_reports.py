@@ -59,6 +59,15 @@ def reports_until(rows: Rows, length: int) -> Rows:
     return kept
 
 
+def reports_as_of(rows: Rows, length: int) -> Rows:
+    """Return a copy of the rows in which no request is longer: what it had more will not come again."""
+    rows = rows[:]  # in one step, as other threads may write
+    for at in range(0, len(rows), _ROW):
+        for of in (at + 3, at + 6):
+            rows[of] = min(rows[of], length)
+    return rows
+
+
 def with_report(rows: Rows, terms: int, report: LastReport) -> Rows:
     """Return the rows with a report, unless one of a longer request is known: reports may come out of order."""
     if report.estimated > _LARGEST or report.reported > _LARGEST:

@@ -35,8 +35,9 @@ class PastRequests(NamedTuple):
                 users.append(at)
         return cls(since, [*lengths, length], users)
 
-    def latest_user(self, seen: Recognised, length: int) -> int:
-        """Return the position of the latest user message among the first ``length``; -1 if there is none."""
+    def asked_at(self, seen: Recognised, length: int) -> int:
+        """Return the same as the request does."""
+        length = seen.history.without_words(length)
         before = bisect_left(self.users, length)  # scanning back took a third of reconstructing
         return self.users[before - 1] if before else seen.latest_user(min(self.since, length))
 

@@ -47,6 +47,11 @@ class Recognised(msgspec.Struct, frozen=True):
         """Return the position of the latest user message among the first ``length``; -1 if there is none."""
         return self.history.latest_user_in(length)
 
+    def asked_at(self, length: int) -> int:
+        """Return the position of the user message that began the turn of the first ``length`` messages; -1 if there is
+        none. Words of users at their end, behind the result of a tool, may be a reminder, and begin none."""
+        return self.history.latest_user_in(self.history.without_words(length))
+
     @property
     def is_unstable(self) -> bool:
         """True if a long history came with another beginning twice in a row: no edit can be replayed."""

@@ -13,6 +13,7 @@ import msgspec
 from chatstack.context.edits.pairing import is_interrupted
 from chatstack.context.histories.choices import words_of_users
 from chatstack.context.histories.conversations import Conversation
+from chatstack.context.histories.derived import take_forms
 from chatstack.context.histories.history import History
 from chatstack.context.histories.own_past import answer_key
 from chatstack.context.histories.recognised import Recognised
@@ -34,8 +35,10 @@ class _Found(msgspec.Struct, frozen=True):
     known: tuple[Message, ...]
     """Its messages when it was found."""
     alike: int
-    """Number of them that the conversation begins with: all, or those before the last words of users. 0 if only its end
-    was recognised."""
+    """Number of them that the conversation begins with: all, or all but last words of users. 0 if only its end was
+    recognised."""
+    goes_on: bool = False
+    """True if it goes on with the answer to that request, of which no more than these words are missing."""
 
 
 _NOT_FOUND = _Found(None, (), 0)
@@ -77,6 +80,7 @@ class Recogniser:
         self._on_evicted = on_evicted
         self._places: dict[int, list[History]] = {}
         self._ends: dict[int, list[History]] = {}
+        self._indexes = (self._places, self._ends, self._places, self._ends)
         self._used: OrderedDict[History, _Place] = OrderedDict()
         self._messages = 0
         self._bytes = 0
@@ -158,27 +162,41 @@ class Recogniser:
     def _found(self, conversation: tuple[Message, ...], who: str) -> _Found:
         """Find the longest known history that this one continues, one of the same conversation first; else the one that
         it goes on from further back, or one that differs only in its beginning."""
-        length, others = len(conversation), _NOT_FOUND
+        length, others, going = len(conversation), _NOT_FOUND, list[_Found]()
         for at in _ends_of(length):
             alike = at + 1
             for history in self._places.get(_place(conversation, at), ()):
                 known = history.messages
-                is_its_own = len(known) == alike and history.is_of(who)
+                is_its_own = history.is_of(who)
                 if len(known) < alike or (others.history is not None and not is_its_own):
                     continue
-                if conversation[:alike] == known[:alike]:  # slices of the whole are no copies
-                    others = _Found(history, known, alike)
-                    if is_its_own:
-                        return others
-        return _Found(self._moved(conversation), (), 0) if others.history is None else others
+                if conversation[:alike] != known[:alike]:  # slices of the whole are no copies
+                    continue
+                if is_its_own and len(known) == alike:
+                    return _Found(history, known, alike)
+                both = alike + _alike(conversation[alike:], known[alike:])
+                if is_its_own and _is_answered(history, who, conversation[both:]):
+                    going.append(_Found(history, known, both, True))
+                if others.history is None:
+                    others = _Found(history, known, both)
+            if len(going) == 1:
+                return going[0]
+            going.clear()  # it is not known which of several it is
+        return _Found(self._moved(conversation, who), (), 0) if others.history is None else others
 
-    def _moved(self, conversation: tuple[Message, ...]) -> History | None:
+    def _moved(self, conversation: tuple[Message, ...], who: str) -> History | None:
         """Find the history that differs only in its beginning; None if there are several: which one is not known."""
         for at in _ends_of(len(conversation)):
             if at + 1 - _HEAD < _ALIKE:
                 return None
-            known = self._ends.get(_end(conversation, at), ())
-            moved = [history for history in known if _has_moved(history.messages, conversation[: at + 1])]
+            known, now, then = (
+                self._ends.get(_end(conversation, at), ()),
+                conversation[: at + 1],
+                conversation[at + 1 :],
+            )
+            moved = [each for each in known if _has_moved(each.messages, now)] or [
+                each for each in known if _has_moved(_kept(each.messages), now) and _goes_on(each, who, then)
+            ]
             if moved:
                 return moved[0] if len(moved) == 1 else None
         return None
@@ -193,7 +211,7 @@ class Recogniser:
             for each, levels in history.levels().items():
                 grown.conversation(each).levels.update(levels)
         elif alike < len(known):
-            grown = self._branched(history, conversation, alike, who)
+            grown = self._branched(found, history, conversation, who)
         else:
             if alike < len(conversation):
                 history.moves = 0
@@ -206,19 +224,13 @@ class Recogniser:
         self._keep(grown, conversation, ())
         return grown
 
-    def _branched(self, history: History, conversation: tuple[Message, ...], alike: int, who: str) -> History:
-        """Return a history of the first messages of this one. If the conversation goes on with the answer to its last
-        request, it is the same one, from which no more than the last words of users are missing."""
-        said = next((each for each in conversation[alike:] if each.role == "assistant"), None)
-        goes_on = (
-            said is not None
-            and history.is_of(who)
-            and answer_key(who, history, len(history.messages), said) in history.conversation(who).past
-        )
+    def _branched(self, found: _Found, history: History, conversation: tuple[Message, ...], who: str) -> History:
+        """Return a history of the first messages of this one."""
         self._count(history, -1)
-        made = history.branched(conversation[:alike])
-        if goes_on:
+        made = history.branched(conversation[: found.alike])
+        if found.goes_on:
             made.go_on_from(history, who)
+            take_forms(history, made, who)
         self._count(history)
         return made
 
@@ -228,7 +240,7 @@ class Recogniser:
             if known:
                 self._leave(history, self._used[history])
             self._used[history] = place = _place_of(conversation)
-            for places, key in zip((self._places, self._ends, self._places), place, strict=False):
+            for places, key in zip(self._indexes, place, strict=False):
                 there = places.setdefault(key, [])
                 there.append(history)
                 del there[:-_SAME_PLACE]
@@ -250,7 +262,7 @@ class Recogniser:
                 self._on_evicted(old)
 
     def _leave(self, history: History, left: _Place) -> None:
-        for places, key in zip((self._places, self._ends, self._places), left, strict=False):
+        for places, key in zip(self._indexes, left, strict=False):
             others = [each for each in places.get(key, ()) if each is not history]
             if others:
                 places[key] = others
@@ -267,16 +279,41 @@ def _has_moved(before: tuple[Message, ...], now: tuple[Message, ...]) -> bool:
     return len(before) > len(now) and before[-half:] == now[-half:]
 
 
-_Place: TypeAlias = tuple[int, int] | tuple[int, int, int]
-"""The hash keys of a conversation: of a sample of it, of its end, and of a sample of what comes before the last words
-of users, which may not come again; matches are compared in full."""
+_Place: TypeAlias = tuple[int, int] | tuple[int, int, int, int]
+"""The hash keys of a conversation: of a sample of it and of its end, then the same without the last words of users,
+which may not come again; matches are compared in full."""
 
 
 def _place_of(conversation: tuple[Message, ...]) -> _Place:
     at = len(conversation) - 1
-    whole, end = _place(conversation, at), _end(conversation, at)
-    words = min(words_of_users(conversation), at)
-    return (whole, end, _place(conversation, at - words)) if words else (whole, end)
+    before = len(_kept(conversation)) - 1
+    place = (_place(conversation, at), _end(conversation, at))
+    return place if before == at else (*place, _place(conversation, before), _end(conversation, before))
+
+
+def _kept(conversation: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return a conversation without its last words of users, but for its first message."""
+    return conversation[: max(1, len(conversation) - words_of_users(conversation))]
+
+
+def _goes_on(history: History, who: str, following: tuple[Message, ...]) -> bool:
+    """Return True if a conversation goes on with the answer to its last request: these follow what that had without the
+    last words of users, of which some may come again."""
+    words = history.messages[len(_kept(history.messages)) :]
+    return history.is_of(who) and _is_answered(history, who, following[_alike(following, words) :])
+
+
+def _is_answered(history: History, who: str, following: Sequence[Message]) -> bool:
+    """Return True if the first of these messages is an answer that the conversation had to its last request."""
+    if not following or following[0].role != "assistant":
+        return False
+    return answer_key(who, history, len(history.messages), following[0]) in history.conversation(who).past
+
+
+def _alike(these: Sequence[Message], those: Sequence[Message]) -> int:
+    """Return how many messages both begin with."""
+    pairs = enumerate(zip(these, those, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(these), len(those)))
 
 
 def _ends_of(length: int) -> range:

@@ -43,6 +43,10 @@ class Shapes(NamedTuple):
     latest: Mapping[int, int] = MappingProxyType({})
     weight: int = 0
 
+    def until(self, length: int) -> Shapes:
+        """Return the same for the first messages, which have all results that were looked at."""
+        return self._replace(looked_at=min(self.looked_at, length))
+
 
 NOTHING_SHAPED = Shapes(0, {})
 

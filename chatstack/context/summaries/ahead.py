@@ -46,13 +46,13 @@ class AheadOfNeed:
         planned = opened.ahead = opened.ahead or self._recalled(opened)
         if isinstance(planned, Planned) and self._is_under_way(planned):
             return False
-        if isinstance(planned, Wait) and planned.goes_on(seen.latest_user(seen.length), sizes_of(context)):
+        if isinstance(planned, Wait) and planned.goes_on(seen.asked_at(seen.length), sizes_of(context)):
             return False
         attempts, editing = self.attempting.attempts, self.search.editing
         if not attempts.may_prepare(self.attempting.writer.client, editing.owner, opened, editing.memory.clock):
             return False
         planned = yield from self._planned(context, opened)
-        opened.ahead = planned or Wait(seen.latest_user(seen.length), sizes_of(context))
+        opened.ahead = planned or Wait(seen.asked_at(seen.length), sizes_of(context))
         return planned is not None and not self._is_under_way(planned)
 
     def start(self, context: Context, opened: Opened) -> Asking[None]:

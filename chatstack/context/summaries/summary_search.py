@@ -78,7 +78,7 @@ class SummarySearch:
     def waits(self, context: Context, opened: Opened) -> bool:
         """Return True if nothing could be summarized on an earlier call, and nothing has changed since."""
         seen = opened.seen
-        return opened.wait is not None and opened.wait.goes_on(seen.latest_user(seen.length), sizes_of(context))
+        return opened.wait is not None and opened.wait.goes_on(seen.asked_at(seen.length), sizes_of(context))
 
     def _known(
         self, past: Reconstruction, opened: Opened, model: str
