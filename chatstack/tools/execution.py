@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -182,9 +183,10 @@ class ToolRunner:
         """Return the reason why the call must not be run, or "". No time limit applies: a person may be answering."""
         if self.approve is None:
             return ""
-        said = self.approve(call, context)
-        if inspect.isawaitable(said):
-            said = await self._awaited("approve", said)
+        with self._uncancelled("approve"):
+            said = self.approve(call, context)
+            if inspect.isawaitable(said):
+                said = await said
         if said is True:
             return ""
         if said is not False and not isinstance(said, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -215,11 +217,12 @@ class ToolRunner:
         returned = found.function(**arguments)
         return returned if inspect.isawaitable(returned) else self._written(call, returned)
 
-    async def _awaited(self, what: str, given: Awaitable[T]) -> T:
-        """Await what the program's own code gave. If that is cancelled by itself, as a dialog is, raise an error: it
-        would pass for a cancellation of the turn, which nobody has asked for."""
+    @contextmanager
+    def _uncancelled(self, what: str) -> Generator[None]:
+        """Raise an error where the program's own code is cancelled by itself, as a dialog is: it would pass for a
+        cancellation of the turn, which nobody has asked for."""
         try:
-            return await given
+            yield
         except asyncio.CancelledError as error:
             if _is_being_cancelled():
                 raise
@@ -243,11 +246,11 @@ class ToolRunner:
         error here is the program's own, so it propagates."""
         given: dict[str, object] = {}
         for name, service in found.services.items():
-            instance = ask(self.resolve or _nothing, service)
-            if asyncio.isfuture(instance) or inspect.iscoroutine(instance):
-                # A future may be that of all who ask for the service: what ends this call must not cancel it.
-                made = asyncio.shield(instance) if asyncio.isfuture(instance) else instance
-                instance = await self._awaited(f"the provider of {service.__name__}", made)
+            with self._uncancelled(f"the provider of {service.__name__}"):
+                instance = ask(self.resolve or _nothing, service)
+                if asyncio.isfuture(instance) or inspect.iscoroutine(instance):
+                    # A future may be that of all who ask for the service: what ends this call must not cancel it.
+                    instance = await (asyncio.shield(instance) if asyncio.isfuture(instance) else instance)
             if is_bound(instance):
                 given[name] = instance
             elif not has_default(found.function, name):

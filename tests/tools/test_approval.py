@@ -249,6 +249,23 @@ def test_a_dialog_that_was_cancelled_is_an_error_and_no_cancellation_of_the_turn
     assert trip.capture.open_spans == ()
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+def test_an_approval_that_raises_cancelled_error_itself_is_an_error_whatever_kind_of_function_it_is(
+    is_async: bool,
+) -> None:
+    def approve(call: ToolCall, context: ToolContext) -> bool:
+        raise asyncio.CancelledError
+
+    async def approve_later(call: ToolCall, context: ToolContext) -> bool:
+        return approve(call, context)
+
+    trip = Trip(booking("Dubai", "Oslo"), "never", approve=approve_later if is_async else approve)
+    with pytest.raises(ToolLoopError, match="FunctionInvoker: approve was cancelled, and gave nothing"):
+        trip.ask()
+    assert trip.run == []
+    assert trip.capture.open_spans == ()
+
+
 @pytest.mark.parametrize("said", [None, 1, 0, b"no"])
 def test_an_answer_that_is_neither_yes_nor_no_is_never_taken_for_yes(said: Any) -> None:
     trip = Trip(booking("Dubai"), "never", approve=always(said))

@@ -492,12 +492,27 @@ def test_a_future_that_others_wait_for_outlives_a_call_that_is_out_of_time() -> 
     assert asyncio.run(run())[1] == "tea"
 
 
-def test_a_service_whose_provider_was_cancelled_is_no_cancellation_of_the_turn() -> None:
-    async def connect() -> Database:
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_service_whose_provider_was_cancelled_is_no_cancellation_of_the_turn(is_async: bool) -> None:
+    def connect(kind: type) -> Database:
         raise asyncio.CancelledError
 
+    async def connect_later(kind: type) -> Database:
+        return connect(kind)
+
     with pytest.raises(ToolLoopError, match="FunctionInvoker: the provider of Database was cancelled"):
-        ran(find_rows, resolve=lambda kind: connect())
+        ran(find_rows, resolve=connect_later if is_async else connect)
+
+
+def test_a_cancellation_that_a_plain_approval_asks_for_is_one() -> None:
+    def approve(call: ToolCall, context: ToolContext) -> bool:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        ran(find_rows, resolve=lambda kind: Database(), approve=approve)
 
 
 # What is seen of it
