@@ -1,4 +1,4 @@
-"""JSON schemas of types, as msgspec makes them, with the formats of times that it leaves out."""
+"""JSON schemas of types, as msgspec makes them, with the forms of times that it leaves out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from msgspec import inspect
 
 Schema: TypeAlias = dict[str, Any]
 
-_TIMES: dict[type, str] = {inspect.DateTimeType: "date-time", inspect.TimeType: "time"}
-"""Formats that msgspec leaves out where a time zone may be given or not, and that it reads: without one, a model writes
-"10:00", or a date alone."""
+_TIMES: dict[tuple[type, bool | None], tuple[str, str]] = {
+    (inspect.DateTimeType, None): ("format", "date-time"),
+    (inspect.TimeType, None): ("format", "time"),
+    (inspect.DateTimeType, False): (
+        "pattern",
+        r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?$",
+    ),
+}
+"""Forms that msgspec reads and does not tell, by type and ``tz``: else a model writes "10:00", or a date alone. It is a
+pattern where a moment has no time zone, as no format of JSON schema is for that."""
 _BELOW = (("item_type", "items"), ("value_type", "additionalProperties"))
 
 
@@ -26,12 +33,12 @@ def described(kind: Any, hook: Callable[[type], Schema] | None = None) -> tuple[
     (schema, *references), definitions = msgspec.json.schema_components(
         (kind, *(each.cls for each in structures)), schema_hook=hook, ref_template="#/$defs/{name}"
     )
-    _name_times(kinds[0], schema)
+    _tell_times(kinds[0], schema)
     for structure, reference in zip(structures, references, strict=True):
         own = definitions[reference["$ref"].rsplit("/", 1)[-1]]
         places = list(own["properties"].values()) if "properties" in own else own["prefixItems"]
         for field, place in zip(reversed(structure.fields), reversed(places), strict=False):  # the first may be a tag
-            _name_times(field.type, place)
+            _tell_times(field.type, place)
     return schema, definitions
 
 
@@ -50,19 +57,20 @@ def types_in(kind: Any) -> Iterator[Any]:
                 yield each
 
 
-def _name_times(kind: Any, schema: Schema) -> None:
-    """Add the formats of times to the schema of a type that msgspec has just made, down to the classes in it."""
+def _tell_times(kind: Any, schema: Schema) -> None:
+    """Add the forms of times to the schema of a type that msgspec has just made, down to the classes in it."""
     while isinstance(kind, inspect.Metadata):
         kind = kind.type
-    if type(kind) in _TIMES and kind.tz is None and schema.get("type") == "string":
-        schema.setdefault("format", _TIMES[type(kind)])
+    said = _TIMES.get(cast("Any", (type(kind), getattr(kind, "tz", None))))
+    if said is not None and schema.get("type") == "string":
+        schema.setdefault(*said)
     for part, word in _BELOW:
         if hasattr(kind, part) and isinstance(schema.get(word), dict):
-            _name_times(getattr(kind, part), schema[word])
+            _tell_times(getattr(kind, part), schema[word])
     if isinstance(kind, inspect.TupleType):
         for each, place in zip(kind.item_types, cast("Sequence[Schema]", schema.get("prefixItems", ())), strict=True):
-            _name_times(each, place)
+            _tell_times(each, place)
     if isinstance(kind, inspect.UnionType):
         for each in kind.types:
             for place in cast("Sequence[Schema]", schema.get("anyOf", ())):  # of each kind of JSON there is one at most
-                _name_times(each, place)
+                _tell_times(each, place)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, NamedTuple, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypedDict, TypeVar, get_args
 
 import msgspec
 import pytest
@@ -18,6 +19,10 @@ from chatstack.client.parsing import shape_of
 T = TypeVar("T")
 MOMENT = {"type": "string", "format": "date-time"}
 TIME = {"type": "string", "format": "time"}
+WITHOUT_ZONE = {
+    "type": "string",
+    "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?$",
+}
 NULL = {"type": "null"}
 At = datetime.datetime
 Opens = datetime.time
@@ -52,6 +57,9 @@ Opens = datetime.time
         (Annotated[At, Meta(tz=True)], MOMENT),
         (Annotated[Opens, Meta(tz=True)], TIME),
         (Annotated[At, Meta(extra_json_schema={"format": "of my own"})], {"type": "string", "format": "of my own"}),
+        (Annotated[At, Meta(tz=False)], WITHOUT_ZONE),
+        (list[Annotated[At, Meta(tz=False)] | None], {"type": "array", "items": {"anyOf": [WITHOUT_ZONE, NULL]}}),
+        (Annotated[At, Meta(tz=False, extra_json_schema={"pattern": "2$"})], {"type": "string", "pattern": "2$"}),
     ],
     ids=str,
 )
@@ -69,6 +77,43 @@ def test_a_time_that_may_have_no_zone_does_not_ask_for_one(kind: Any) -> None:
 def test_the_schemas_of_all_others_are_as_msgspec_makes_them(kind: Any) -> None:
     (schema,), definitions = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
     assert described(kind) == (schema, definitions)
+
+
+EVERY_FIELD_OF_META = {
+    "gt": Annotated[int, Meta(gt=1)],
+    "ge": Annotated[float, Meta(ge=1)],
+    "lt": Annotated[int, Meta(lt=1)],
+    "le": Annotated[int, Meta(le=1)],
+    "multiple_of": Annotated[int, Meta(multiple_of=3)],
+    "pattern": Annotated[str, Meta(pattern="^a+$")],
+    "min_length": Annotated[dict[str, int], Meta(min_length=2)],
+    "max_length": Annotated[list[int], Meta(max_length=2)],
+    "tz": Annotated[datetime.time, Meta(tz=False)],
+    "title": Annotated[int, Meta(title="Rooms")],
+    "description": Annotated[int, Meta(description="how many")],
+    "examples": Annotated[int, Meta(examples=[1])],
+    "extra_json_schema": Annotated[int, Meta(extra_json_schema={"deprecated": True})],
+    "extra": Annotated[int, Meta(extra={"mine": 1})],
+}
+
+
+@pytest.mark.parametrize(("name", "kind"), EVERY_FIELD_OF_META.items(), ids=EVERY_FIELD_OF_META)
+def test_a_tool_says_what_msgspec_says_of_each_field_of_meta(name: str, kind: Any) -> None:
+    def take(value: Any, list_of: Any) -> None: ...
+
+    take.__annotations__ |= {"value": kind, "list_of": list[kind]}
+    said = json.loads(tool(take).parameters)["properties"]
+    wanted = msgspec.json.schema(kind)
+    assert (wanted == msgspec.json.schema(type_of(kind))) is (name == "extra"), "which is for programs"
+    assert said == {"value": wanted, "list_of": {"type": "array", "items": wanted}}
+
+
+def type_of(kind: Any) -> Any:
+    return get_args(kind)[0]
+
+
+def test_no_field_of_meta_is_left_out_of_these() -> None:
+    assert set(EVERY_FIELD_OF_META) == {name for name in dir(Meta) if not name.startswith("_")}
 
 
 @dataclass
@@ -148,6 +193,7 @@ def test_tools_and_output_types_tell_the_formats_and_openais_strict_mode_takes_t
     shape = shape_of(Slot[Opens]).schema
     assert shape.strict
     assert json.loads(shape.schema)["properties"]["value"] == TIME
+    assert shape_of(Annotated[At, Meta(tz=False)]).schema.strict
 
 
 MOMENTS = ["2026-11-28T10:00:00Z", "2026-11-28T10:00:00.5+02:00", "2026-11-28t10:00:00z", "2026-11-28T10:00:00"]
@@ -161,6 +207,25 @@ def test_what_has_the_format_is_taken_and_so_is_a_time_without_a_zone(name: str,
 
     taken = book.arguments_from(json.dumps({name: text}))[name]
     assert taken == type(taken).fromisoformat(text.upper())
+
+
+@pytest.mark.parametrize("text", ["2026-11-28T10:00:00", "2026-11-28T10:00:00.5", "2026-11-28T10:00:00.123456789"])
+def test_what_has_the_pattern_of_a_moment_without_a_zone_is_taken(text: str) -> None:
+    @tool
+    def book(at: Annotated[At, Meta(tz=False)]) -> None: ...
+
+    assert re.search(json.loads(book.parameters)["properties"]["at"]["pattern"], text)
+    assert book.arguments_from(json.dumps({"at": text}))["at"].tzinfo is None
+
+
+@pytest.mark.parametrize("text", [*MOMENTS[:3], "2026-11-28", "2026-11-28T10:00"])
+def test_what_has_a_zone_or_is_no_moment_has_not_that_pattern_and_is_refused(text: str) -> None:
+    @tool
+    def book(at: Annotated[At, Meta(tz=False)]) -> None: ...
+
+    assert not re.search(json.loads(book.parameters)["properties"]["at"]["pattern"], text)
+    with pytest.raises(msgspec.ValidationError, match="datetime"):
+        book.arguments_from(json.dumps({"at": text}))
 
 
 @pytest.mark.parametrize("text", ["2026-11-28", "2026-11-28T10:00", "tomorrow at ten"])
