@@ -100,22 +100,38 @@ def _bounds(metadata: Any) -> Iterator[msgspec.Meta]:
 def is_pydantics(hint: object) -> bool:
     """Return True for a type in which pydantic reads more than msgspec would see: its dataclasses, and constraints of
     its own, at whatever depth."""
+    return any(
+        any(map(_is_of_pydantic, _metadata(each))) or hasattr(_structure_of(each), "__pydantic_core_schema__")
+        for each in _hints_in(hint)
+    )
+
+
+def is_bounded_by_msgspec(hint: object) -> bool:
+    """Return True for a type with bounds of ``msgspec.Meta``, at whatever depth, which pydantic would not see."""
+    return any(
+        isinstance(said, msgspec.Meta) and any(getattr(said, name) is not None for name in (*_BOUNDS, "tz"))
+        for each in _hints_in(hint)
+        for said in _metadata(each)
+    )
+
+
+def _hints_in(hint: object) -> Iterator[object]:
+    """Yield a hint, and each one in it."""
     left, seen = [hint], dict[int, object]()  # by identity, as hints need not be hashable; they stay alive
     while left:
         each = left.pop()
         if id(each) in seen:
             continue
         seen[id(each)] = each
-        if any(map(_is_of_pydantic, cast("tuple[object, ...]", getattr(each, "__metadata__", ())))):
-            return True
+        yield each
         left += [*typing.get_args(each), _named_by(each)]
         structure = _structure_of(each)
-        if structure is None:
-            continue
-        if hasattr(structure, "__pydantic_core_schema__"):
-            return True
-        left += _hints_of(structure) if typing.get_origin(each) is None else [structure]
-    return False
+        if structure is not None:
+            left += _hints_of(structure) if typing.get_origin(each) is None else [structure]
+
+
+def _metadata(hint: object) -> tuple[object, ...]:
+    return cast("tuple[object, ...]", getattr(hint, "__metadata__", ()))
 
 
 def _is_of_pydantic(metadata: object) -> bool:

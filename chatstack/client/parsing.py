@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from chatstack.client.constraints import as_msgspec_says, is_pydantics
+from chatstack.client.constraints import as_msgspec_says, is_bounded_by_msgspec, is_pydantics
 from chatstack.client.json_schemas import Schema, described
 from chatstack.client.loose_json import decoded_as, unfenced
 from chatstack.errors import InputError, OutputError
@@ -125,8 +125,9 @@ def _by_pydantic(kind: Any) -> tuple[Schema, Callable[[str], Any]] | None:
     if not is_pydantics(kind):  # which msgspec would misread
         try:
             msgspec.json.schema(kind)
-        except (TypeError, RecursionError):  # the latter for a type alias that names itself
-            pass
+        except (TypeError, RecursionError) as error:  # the latter for a type alias that names itself
+            if is_bounded_by_msgspec(kind):
+                raise TypeError(f"pydantic reads no msgspec.Meta, and msgspec says: {error}") from error
         else:
             return None
     try:

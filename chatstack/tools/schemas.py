@@ -51,6 +51,9 @@ def _indescribable(arguments: type[msgspec.Struct], error: Exception) -> str:
             if str(own).startswith("Type unions"):
                 told = "could be one of several classes, which only a tag tells apart"
                 return f"{where} {told}; use msgspec.Structs with a tag, or a pydantic model that holds either"
+            if str(own).startswith("Can only set"):  # as of Annotated[int | None, Meta(ge=1)]
+                told = str(own).split(" - ")[0]
+                return f"{where} has a bound that does not fit its type: {told}; annotate the one that it is for"
             return f"{where} cannot be described as JSON; {_REMEDY}"
     told = str(error).split(" - ")[0].split("\n")[0].rstrip(".")
     return f"a parameter ({told}) cannot be described as JSON; {_REMEDY}"

@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -365,6 +366,31 @@ def test_pydantic_is_asked_only_where_msgspec_cannot_tell_classes_apart(pydantic
 def test_a_constraint_that_no_library_takes_is_told(kind: Any) -> None:
     with pytest.raises(InputError, match="cannot be described as JSON"):
         ask(client_of('{"value":[]}'), kind)
+
+
+@dataclass
+class Third:
+    c: Annotated[int, msgspec.Meta(ge=1)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (Annotated[int | None, msgspec.Meta(ge=1)], "Can only set `ge` on a numeric type"),
+        (Annotated[Decimal, msgspec.Meta(le=1)], "Can only set `le` on a numeric type"),
+        (First | Third, "Type unions may not contain more than one dataclass"),
+        (list[First | Third], "Type unions may not contain more than one dataclass"),
+    ],
+    ids=str,
+)
+def test_a_bound_of_msgspecs_is_never_left_out_for_pydantic(kind: Any, why: str) -> None:
+    with pytest.raises(InputError, match=f"pydantic reads no msgspec.Meta, and msgspec says: {why}"):
+        ask(client_of('{"value":0}'), kind)
+
+
+def test_what_is_no_bound_of_msgspecs_is_left_out_for_pydantic() -> None:
+    kind = Annotated[First | Second, msgspec.Meta(description="either")]
+    assert ask(client_of('{"value":{"a":1}}'), kind).parsed == First(1)
 
 
 @pydantic.dataclasses.dataclass

@@ -98,6 +98,15 @@ def test_a_default_that_cannot_be_written_is_refused_by_its_parameter() -> None:
         tool(look)
 
 
+@pytest.mark.parametrize("kind", [Annotated[int | None, msgspec.Meta(ge=1)], Annotated[str, msgspec.Meta(ge=1)]])
+def test_a_bound_that_does_not_fit_its_type_is_told(kind: Any) -> None:
+    def look(limit: Any) -> None: ...
+
+    look.__annotations__["limit"] = kind
+    with pytest.raises(WiringError, match=r"'limit' \(.*\) has a bound that does not fit its type: Can only set `ge`"):
+        tool(look)
+
+
 class Shop:
     def sell(self, what: str) -> None: ...
 
