@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from chatstack.client.hints import is_union
+from chatstack.client.hints import bare, is_union
 
 _BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 """Bounds that ``annotated_types`` and msgspec call alike."""
@@ -116,18 +116,29 @@ def is_bounded_by_msgspec(hint: object) -> bool:
 
 
 def _hints_in(hint: object) -> Iterator[object]:
-    """Yield a hint, and each one in it."""
+    """Yield a hint, and each one in it. Raises ``TypeError`` for a ``type`` statement that names nothing but itself:
+    msgspec would look for what it names forever."""
     left, seen = [hint], dict[int, object]()  # by identity, as hints need not be hashable; they stay alive
     while left:
         each = left.pop()
         if id(each) in seen:
             continue
         seen[id(each)] = each
+        _check_that_it_ends(each)
         yield each
         left += [*typing.get_args(each), _named_by(each)]
         structure = _structure_of(each)
         if structure is not None:
             left += _hints_of(structure) if typing.get_origin(each) is None else [structure]
+
+
+def _check_that_it_ends(hint: object) -> None:
+    passed: list[int] = []
+    named = hint
+    while (named := _named_by(bare(named))) is not None:
+        if id(named) in passed:
+            raise TypeError(f"is, or holds, {hint}, which names nothing but itself")
+        passed.append(id(named))
 
 
 def _metadata(hint: object) -> tuple[object, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import sys
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from chatstack import (
     ChatStack,
     FunctionInvoker,
     Injected,
+    InputError,
     Message,
     ToolCall,
     ToolContext,
@@ -22,6 +24,7 @@ from chatstack import (
     WiringError,
     tool,
 )
+from chatstack.client.parsing import shape_of
 from chatstack.testing import ScriptedClient
 
 
@@ -129,6 +132,30 @@ def test_a_type_that_names_itself_is_refused_by_its_parameter_and_may_be_an_outp
         tool(grow)
     client = ChatStack(ScriptedClient(['{"value": {"a": {}}}'])).build()
     assert asyncio.run(client.get_response("go", output_type=named["Tree"])).parsed == {"a": {}}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="type statements came with 3.12")
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "type Loop = Loop",
+        "type Other = Loop\ntype Loop = Other",
+        "type Loop = Annotated[Loop, 'a loop']",
+        "type Of[T] = Of[list[T]]\nLoop = Of[int]",
+    ],
+)
+@pytest.mark.parametrize("form", ["kind", "list[kind] | None", "make_dataclass('Holder', [('held', kind)])"])
+def test_a_type_that_names_nothing_but_itself_is_refused(statements: str, form: str) -> None:
+    named: dict[str, Any] = {"Annotated": Annotated, "make_dataclass": dataclasses.make_dataclass}
+    exec(statements, named)
+
+    def look(at: Any) -> None: ...
+
+    look.__annotations__["at"] = eval(form, named, {"kind": named["Loop"]})
+    with pytest.raises(WiringError, match=r"tool 'look': parameter 'at' .*names nothing but itself"):
+        tool(look)
+    with pytest.raises(InputError, match=r"output_type=.*names nothing but itself"):
+        shape_of(look.__annotations__["at"])
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="type statements came with 3.12")
