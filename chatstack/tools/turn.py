@@ -48,6 +48,7 @@ class ToolTurn:
         "answers",
         "begun",
         "calls_run",
+        "declared",
         "failed_rounds",
         "inner_left",
         "last_failure",
@@ -91,6 +92,8 @@ class ToolTurn:
         self.refused_for = ""
         """The reason why the open calls were not run; "" if they were."""
         self.seen: dict[tuple[str, bytes], int] = {}
+        self.declared: frozenset[str] | None = None
+        """Names of the tools that the request declares, once a call has asked for them."""
         self.waits_for_caller = False
         """True if the last answer holds a call that no loop can run, as of a computer, or asks for an approval."""
 
@@ -155,7 +158,9 @@ class ToolTurn:
         """Return True if the caller declared the tool of this call, or gets unknown ones, and will run it."""
         if call.name in own:
             return False
-        return self.returns_unfinished or call.name in declared_names(self.request.options.tools)
+        if self.declared is None:
+            self.declared = declared_names(self.request.options.tools)
+        return self.returns_unfinished or call.name in self.declared
 
     def is_handed_back(self, own: Container[str]) -> bool:
         """Return True if the last answer has a call that only the caller can run."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 import pytest
 
 from chatstack import ChatOptions, ChatRequest, ChatResponse, Message, ToolCall, ToolDeclaration, ToolResult
+from chatstack.tools import turn as module
 from chatstack.tools.execution import Outcome
 from chatstack.tools.together import run_together
 from chatstack.tools.turn import CUT_OFF, NOT_ALLOWED, OVER_LIMIT, ToolTurn, refused
+from chatstack.values.requests import DeclaredTool, declared_names
 from chatstack.values.responses import FinishReason
 
 ASK = ChatRequest((Message.user("go"),), ChatOptions(tools=(ToolDeclaration("theirs"),)), "c-1")
@@ -39,6 +42,23 @@ def test_a_call_that_the_provider_has_answered_itself_is_not_open() -> None:
     answer = Message.assistant(ToolCall("1", "search"), ToolResult("1", "search", "found"), ToolCall("2", "a"))
     turn.heard(ChatResponse(messages=(answer,), finish_reason="tool_calls"))
     assert [call.id for call in turn.open_calls] == ["2"]
+
+
+def test_the_names_of_declared_tools_are_read_once_for_all_calls_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[str, ...]] = []
+
+    def counted(tools: Collection[DeclaredTool]) -> frozenset[str]:
+        names = declared_names(tools)
+        read.append(tuple(names))
+        return names
+
+    monkeypatch.setattr(module, "declared_names", counted)
+    turn = ToolTurn(ASK, 10)
+    for round_of in (calling("theirs", "ours", "nobody's"), calling("theirs", "nobody's")):
+        turn.heard(round_of)
+        assert turn.is_over(("ours",))
+        assert [call.name for call in turn.open_calls if turn.is_callers(call, ("ours",))] == ["theirs"]
+    assert read == [("theirs",)]
 
 
 @pytest.mark.parametrize(

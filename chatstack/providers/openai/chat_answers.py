@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import cast
 
 from chatstack.providers.assembly import MessageAssembly
@@ -170,10 +171,11 @@ class ChatAnswer:
             return part
         is_custom = extra_fields(part.extra_json, WIRE, "tool_calls").get("type") == "custom"
         arguments = encoded(part.arguments) if is_custom else part.arguments
-        return ToolCall(part.id, self._sendable(part.name), arguments, part.extra_json)
+        return ToolCall(part.id, sendable_name(part.name, self._declared), arguments, part.extra_json)
 
-    def _sendable(self, name: str) -> str:
-        return name if self._request is None else sendable_name(name, declared_names(self._request.options.tools))
+    @cached_property
+    def _declared(self) -> frozenset[str] | None:
+        return None if self._request is None else declared_names(self._request.options.tools)
 
 
 def _arguments(fields: Mapping[str, object], name: str, where: str) -> str:
