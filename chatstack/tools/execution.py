@@ -33,6 +33,7 @@ from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import end_span, error_type, start_span
 from chatstack.telemetry.standard_logging import write_tool_failure
 from chatstack.telemetry.turns import attached, beside, current_turn, within
+from chatstack.tools.free_text import arguments_of
 from chatstack.tools.output import is_large, output_of
 from chatstack.tools.parameters import ToolContext, has_default
 from chatstack.tools.tool import Tool
@@ -132,7 +133,7 @@ class ToolRunner:
             unknown = UnknownToolError(f"the model called a tool that is not there; known: {known}")
             return self._failed(call, unknown, f"no tool {call.name!r}; {nearest(call.name, self.tools)}")
         try:
-            arguments = found.arguments_from(call.arguments)
+            arguments = arguments_of(found, call)
         except Exception as error:  # noqa: BLE001 - the model may write any text, and a class may validate as it likes
             return self._failed(call, error, f"the arguments do not fit: {self._reason(error)}. {_CORRECT}")
         try:

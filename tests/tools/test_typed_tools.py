@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+import msgspec
 import pytest
 
 from chatstack import (
@@ -19,9 +23,11 @@ from chatstack import (
     ProviderItem,
     Tool,
     ToolCall,
+    ToolContext,
     ToolDeclaration,
     tool,
 )
+from chatstack.providers.openai import chat_wire, responses_wire
 from chatstack.testing import Answer, ScriptedClient
 from chatstack.values.requests import declared_names
 
@@ -99,6 +105,117 @@ def test_an_iterative_loop_sends_it_once_too() -> None:
     )
     asyncio.run(loop.run(IterativeContext(workspace=MemoryWorkspace())))
     assert provider.requests[0].options.tools == (BASH,)
+
+
+# Free text for a function with parameters
+
+
+@tool
+def sh(command: Annotated[str, msgspec.Meta(max_length=30)]) -> str:
+    """Runs a command."""
+    return f"ran {command}"
+
+
+@dataclass
+class Edit:
+    path: str
+
+
+@tool
+def patch(edit: Edit) -> str:
+    """Changes a file."""
+    return f"changed {edit.path}"
+
+
+@tool
+def count(lines: int) -> str:
+    """Counts."""
+    return f"{lines + 1}"
+
+
+@tool
+def move(source: str, target: str, *, context: ToolContext, times: int = 1) -> str:
+    """Moves a file."""
+    return f"{context.call_id}: {source} to {target}"
+
+
+SHELLS = [
+    sh,
+    Tool.from_schema(lambda command: f"ran {command}", name="sh"),
+    Tool.from_schema(functools.partial(lambda key, command: f"ran {command}", key="k"), name="sh"),
+    Tool.from_schema(
+        lambda **given: f"ran {given['command']}",
+        name="sh",
+        parameters={"type": "object", "properties": {"command": {"type": "string"}}},
+    ),
+]
+OBJECT = "Error: the arguments do not fit: {}; the input has to be a JSON object with source, target, times."
+
+
+def of_chat(name: str, text: str) -> ToolCall:
+    (call,) = chat_wire.message_from_wire(
+        {"tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": name, "input": text}}]}
+    ).calls
+    return call
+
+
+def of_responses(name: str, text: str) -> ToolCall:
+    item = {"type": "custom_tool_call", "call_id": "c1", "name": name, "input": text}
+    (call,) = responses_wire.message_from_wire([item]).calls
+    return call
+
+
+def result_of(made: Tool[..., Any], call: ToolCall) -> str:
+    return Loop([call], "done", tools=[made]).ask(item(type="custom", name=made.name))[1].results[0].text
+
+
+@pytest.mark.parametrize("form", [of_chat, of_responses])
+@pytest.mark.parametrize("made", SHELLS, ids=["function", "schema", "bound", "declared"])
+@pytest.mark.parametrize("text", ["ls -la", '{"command": "ls"}', '"ls"', "5", ""])
+def test_free_text_is_the_only_parameter_to_the_letter(
+    made: Tool[..., Any], text: str, form: Callable[[str, str], ToolCall]
+) -> None:
+    assert result_of(made, form("sh", text)) == f"ran {text}"
+
+
+@pytest.mark.parametrize("form", [of_chat, of_responses])
+@pytest.mark.parametrize(
+    ("made", "text", "told"),
+    [
+        (patch, '{"edit": {"path": "a.py"}}', "changed a.py"),
+        (count, "5", "6"),
+        (move, '{"source": "a", "target": "b"}', "c1: a to b"),
+        (weather, "Oslo", "cold in Oslo"),
+    ],
+)
+def test_where_no_parameter_takes_the_text_it_is_read_as_json(
+    made: Tool[..., Any], text: str, told: str, form: Callable[[str, str], ToolCall]
+) -> None:
+    assert result_of(made, form(made.name, text)) == told
+
+
+@pytest.mark.parametrize(
+    ("made", "text", "told"),
+    [
+        (sh, "l" * 31, "Error: the arguments do not fit: Expected `str` of length <= 30 - at `$.command`."),
+        (count, "many", "Error: the arguments do not fit: Expected `int`, got `str` - at `$.lines`."),
+        (move, "a b", OBJECT.format("JSON is malformed: invalid character (byte 0)")),
+        (move, '{"source": "a"}', OBJECT.format("Object missing required field `target`")),
+    ],
+)
+def test_free_text_that_fits_nothing_is_an_error_that_says_what_would(
+    made: Tool[..., Any], text: str, told: str
+) -> None:
+    assert result_of(made, of_chat(made.name, text)).startswith(told)
+
+
+def test_a_text_in_the_place_of_arguments_is_an_error_in_all_other_calls() -> None:
+    for extra in ("", '{"openai-chat": {"type": "function"}}', '{"anthropic": {"caller": {}}}', "no", '{"x": 5}'):
+        told = result_of(sh, ToolCall("c1", "sh", '"ls"', extra))
+        assert told.startswith("Error: the arguments do not fit: Expected `object`, got `str`")
+
+
+# Items that wait for the caller
 
 
 @pytest.mark.parametrize("open_item", [LOOK, ASKS], ids=["computer", "approval"])
