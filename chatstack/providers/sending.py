@@ -8,8 +8,9 @@ from collections.abc import Callable
 import msgspec
 
 from chatstack.errors import InputError
-from chatstack.providers.extras import WireObject
-from chatstack.values.requests import ChatRequest, refuse_blank
+from chatstack.providers.extras import WireObject, encoded
+from chatstack.values.parts import ProviderItem
+from chatstack.values.requests import ChatOptions, ChatRequest, declared_names, refuse_blank
 from chatstack.values.surrogates import lone_surrogate_in
 
 _HALF = "holds half a character (a lone surrogate), which cannot be sent"
@@ -23,6 +24,7 @@ def sendable(request: ChatRequest, write: Callable[[], WireObject]) -> WireObjec
 
     Raises ``InputError`` naming the place, and never quoting it, for content that cannot be sent: nothing but white
     space, options that are not JSON, and text that cannot be encoded. Its chain has no exception that holds the text.
+    So it does where a tool is demanded that another API alone is told of.
     """
     refuse_blank(request.messages)
     for name, value in request.options.extra.items():
@@ -38,7 +40,19 @@ def sendable(request: ChatRequest, write: Callable[[], WireObject]) -> WireObjec
         fault = "" if name in _LONG else _fault_of(value)
         if fault:
             raise InputError(f"options.{name}: {fault}")
+    _check_choice(request.options, body)
     return body
+
+
+def _check_choice(options: ChatOptions, body: WireObject) -> None:
+    """Raise ``InputError`` if the tool that is chosen by its name is left out of those that are sent: as an item of
+    another API, which only that one takes."""
+    items = [tool for tool in options.tools if isinstance(tool, ProviderItem)]
+    if not items or not body.get("tools") or "tool_choice" in options.extra:
+        return
+    choice = options.tool_choice
+    if choice in declared_names(items) and encoded(choice) not in encoded(body["tools"]):
+        raise InputError(f"options.tool_choice={choice!r}: that tool is declared in the form of another API alone")
 
 
 def _written(write: Callable[[], WireObject]) -> tuple[WireObject | None, str]:

@@ -44,7 +44,7 @@ from chatstack.providers.openai.responses_wire import (
     with_server,
 )
 from chatstack.values.parts import ProviderItem
-from chatstack.values.requests import OutputSchema, ToolDeclaration
+from chatstack.values.requests import DeclaredTool, OutputSchema, ToolDeclaration
 from chatstack.values.responses import ChatUpdate
 from tests.servers import MockServer, answering_with, mock_server
 
@@ -452,6 +452,14 @@ def test_options_become_fields_of_the_body() -> None:
         "include": ["reasoning.encrypted_content"],
         "stream": True,
     }
+
+
+@pytest.mark.parametrize(("name", "kind"), [("get_weather", "function"), ("sh", "custom"), ("web_search", "function")])
+def test_a_tool_is_chosen_by_its_type_and_name(name: str, kind: str) -> None:
+    items = [{"type": "web_search"}, {"type": "custom", "name": "sh", "description": "a shell"}]
+    tools: list[DeclaredTool] = [WEATHER, *(ProviderItem("openai", json.dumps(each)) for each in items)]
+    body = request_to_wire(ChatRequest((Message.user("hi"),), ChatOptions(tools=tuple(tools), tool_choice=name)))
+    assert body["tool_choice"] == {"type": kind, "name": name}
 
 
 @pytest.mark.parametrize("options", [ChatOptions(stop=("END",)), ChatOptions(seed=1)])

@@ -325,6 +325,13 @@ def test_a_body_goes_into_the_options_and_comes_out_again() -> None:
     assert request_to_wire(request) == BODY
 
 
+@pytest.mark.parametrize(("name", "kind"), [("look", "function"), ("sh", "custom")])
+def test_a_tool_is_chosen_by_its_type_and_name(name: str, kind: str) -> None:
+    options = request_from_wire(BODY).options.but(tool_choice=name)
+    body = request_to_wire(ChatRequest((Message.user("hi"),), options))
+    assert body["tool_choice"] == {"type": kind, kind: {"name": name}}
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -10,8 +10,10 @@ import pytest
 
 from chatstack import ChatOptions, ChatRequest, InputError, Message
 from chatstack.providers.anthropic import AnthropicChatClient
+from chatstack.providers.anthropic import wire as anthropic_wire
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
-from chatstack.values.parts import File, Part, Reasoning, Text, ToolCall
+from chatstack.providers.sending import sendable
+from chatstack.values.parts import File, Part, ProviderItem, Reasoning, Text, ToolCall
 from chatstack.values.requests import ToolDeclaration
 
 ALL = pytest.mark.parametrize("kind", [OpenAIChatClient, OpenAIResponsesClient, AnthropicChatClient])
@@ -87,6 +89,47 @@ def test_an_object_that_holds_itself_is_refused(kind: type[Any]) -> None:
     for value in (itself, deep):
         request = ChatRequest((Message.user("hi"),), ChatOptions(extra={"a": value}))
         assert str(refused(kind, request)).startswith("options.extra['a']: ")
+
+
+CHAT_SHELL = ProviderItem("openai", '{"type":"custom","custom":{"name":"sh"}}')
+SHELL = ProviderItem("openai", '{"type":"custom","name":"sh"}')
+BASH = ProviderItem("anthropic", '{"type":"bash_20250124","name":"sh"}')
+
+
+@pytest.mark.parametrize(
+    ("kind", "tool"),
+    [
+        (OpenAIChatClient, BASH),
+        (OpenAIResponsesClient, BASH),
+        (OpenAIResponsesClient, CHAT_SHELL),
+        (AnthropicChatClient, SHELL),
+        (AnthropicChatClient, CHAT_SHELL),
+    ],
+)
+def test_a_tool_that_is_demanded_and_that_another_api_alone_is_told_of_is_refused(
+    kind: type[Any], tool: ProviderItem
+) -> None:
+    request = ChatRequest((Message.user("hi"),), ChatOptions(tools=(ToolDeclaration("look"), tool), tool_choice="sh"))
+    told = "options.tool_choice='sh': that tool is declared in the form of another API alone"
+    assert str(refused(kind, request)) == told
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ChatOptions(tools=(ToolDeclaration("look"), SHELL), tool_choice="look"),
+        ChatOptions(tools=(ToolDeclaration("look"), SHELL), tool_choice="required"),
+        ChatOptions(tools=(ToolDeclaration("sh"), SHELL), tool_choice="sh"),
+        ChatOptions(tools=(SHELL,), tool_choice="sh"),
+        ChatOptions(tools=(ToolDeclaration("look"), BASH), tool_choice="sh"),
+        ChatOptions(tools=(SHELL,), tool_choice="sh", extra={"tools": [{"name": "sh"}]}),
+        ChatOptions(tools=(SHELL,), tool_choice="sh", extra={"tools": [{"name": "b"}], "tool_choice": {"type": "any"}}),
+    ],
+)
+def test_any_other_choice_of_a_tool_is_sent(options: ChatOptions) -> None:
+    request = ChatRequest((Message.user("hi"),), options)
+    body = anthropic_wire.request_to_wire(request)
+    assert sendable(request, lambda: body) is body
 
 
 @pytest.mark.parametrize("betas", [5, ["secret\n"], ["sécret"], [3]])

@@ -18,7 +18,7 @@ from chatstack.providers.extras import (
 )
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.values.parts import ProviderItem
-from chatstack.values.requests import ChatOptions, DeclaredTool, OutputSchema, ToolDeclaration
+from chatstack.values.requests import ChatOptions, DeclaredTool, OutputSchema, ToolDeclaration, declared_names
 
 MaxTokensField: TypeAlias = Literal["max_completion_tokens", "max_tokens"]
 """The server's name for the limit on output tokens: OpenAI uses the first, most older compatible servers the second."""
@@ -147,7 +147,17 @@ def _tool_from_wire(fields: Mapping[str, object], where: str) -> ToolDeclaration
 
 
 def _by_name(options: ChatOptions) -> WireObject:
-    return {"type": "function", "function": {"name": options.tool_choice}}
+    kind = chosen_type(options)
+    return {"type": kind, kind: {"name": options.tool_choice}}
+
+
+def chosen_type(options: ChatOptions) -> str:
+    """Return the type of the tool that is chosen by its name: ``custom`` if its input is free text, else
+    ``function``."""
+    items = [each for each in options.tools if isinstance(each, ProviderItem) and each.provider == PROVIDER]
+    chosen = [each for each in items if options.tool_choice in declared_names((each,))]
+    types = [decoded_object(each.json, "tools").get("type") for each in chosen]
+    return "custom" if "custom" in types else "function"
 
 
 def choice_to_wire(options: ChatOptions, by_name: WireObject) -> WireObject:

@@ -17,7 +17,7 @@ from chatstack.providers.extras import (
     with_extra,
     with_options_extra,
 )
-from chatstack.providers.openai.chat_options import MODES, choice_to_wire, is_of_chat
+from chatstack.providers.openai.chat_options import MODES, choice_to_wire, chosen_type, is_of_chat
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_parts import WIRE
 from chatstack.providers.openai.responses_wire import messages_from_wire, messages_to_wire, unheld
@@ -141,7 +141,7 @@ def _options_to_wire(options: ChatOptions) -> WireObject:
 
 
 def _by_name(options: ChatOptions) -> WireObject:
-    return {"type": "function", "name": options.tool_choice}
+    return {"type": chosen_type(options), "name": options.tool_choice}
 
 
 def tools_to_wire(tools: tuple[DeclaredTool, ...]) -> list[WireObject]:
