@@ -26,9 +26,9 @@ _OVERFLOWS = (
 
 
 class _ApiError(Protocol):
-    code: int
-    status: str | None
-    message: str | None
+    code: object
+    status: object
+    message: object
     details: object
     response: object
 
@@ -61,8 +61,9 @@ def translated(error: Exception, *, streaming: bool = False) -> ChatStackError |
 
 def _refusal(error: _ApiError, *, streaming: bool) -> ProviderError:
     details = _details_of(error.details)
-    status, text = error.code or 0, error.message or ""
-    code = error.status if error.status and _STATUS.fullmatch(error.status) else ""
+    status = error.code if isinstance(error.code, int) else 0
+    text, name = _text(error.message), _text(error.status)
+    code = name if _STATUS.fullmatch(name) else ""
     reasons = {str(each.get("reason")) for each in details}
     if reasons & _KEY_REASONS or text.startswith("API key not valid"):
         reason = min(reasons & _KEY_REASONS, default=code)
@@ -106,6 +107,10 @@ def _headers_of(response: object) -> dict[str, str]:
     if not isinstance(headers, Mapping):
         return {}
     return {str(name).lower(): str(value) for name, value in cast("Mapping[object, object]", headers).items()}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _object(value: object) -> Mapping[str, object]:

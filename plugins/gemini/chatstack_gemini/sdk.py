@@ -12,8 +12,10 @@ import enum
 import math
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import urlsplit
+
+import msgspec
 
 from chatstack.client.protocol import ProviderInfo
 from chatstack.errors import ChatStackError, ServerError, WiringError
@@ -63,14 +65,41 @@ class _Models(Protocol):
     async def get(self, *, model: str, config: GetModelConfig) -> Model: ...
 
 
+class _Told(msgspec.Struct):
+    error: dict[str, Any]
+
+
+class _Api:
+    """The SDK's own client of the API. Raises its error for one that came with status 200: the SDK does so for streams
+    alone, and of a whole answer it leaves out what it does not know."""
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._api, name)
+
+    async def async_request(self, *args: object, **options: object) -> object:
+        """Return the answer of the API."""
+        from google.genai.errors import APIError
+
+        response = await self._api.async_request(*args, **options)
+        try:
+            told = msgspec.json.decode(response.body, type=_Told | list[_Told])
+        except (msgspec.DecodeError, RecursionError):  # an answer, or the SDK's to refuse
+            return response
+        raise APIError(0, msgspec.to_builtins(told), response)
+
+
 class Connection:
     """The SDK's client, and what is known of it: the address of its server, and whether that is Google Cloud's."""
 
     def __init__(self, client: AsyncClient, owner: Client | None = None) -> None:
         self._client = client
         self._owner = owner
-        self.models = cast("_Models", client.models)
         api = getattr(client, "_api_client", None)  # the SDK has no public name for the address
+        models: Any = client.models
+        self.models = cast("_Models", models if api is None else type(models)(_Api(api)))
         self.base_url = str(getattr(getattr(api, "_http_options", None), "base_url", None) or DEFAULT_URL)
         self.is_cloud = bool(getattr(api, "vertexai", False))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import google.genai
@@ -107,6 +108,45 @@ def test_each_refusal_is_the_error_that_fits(reply: ServerReply, kind: type[Prov
     for stream in (False, True):
         error = error_of(reply, stream=stream)
         assert (type(error), error.status, error.code) == (kind, reply.status, code)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        refusal(400, "INVALID_ARGUMENT", "API key not valid. Please pass"),
+        refusal(400, "INVALID_ARGUMENT", "The input token count (9) exceeds the maximum number of tokens allowed (8)."),
+        refusal(404, "NOT_FOUND"),
+        refusal(429, "RESOURCE_EXHAUSTED", details=[{"@type": "x", "retryDelay": "38.5s"}]),
+        refusal(503, "UNAVAILABLE"),
+    ],
+)
+def test_an_error_that_comes_with_status_200_is_the_error_that_its_own_status_makes(
+    reply: ServerReply, stream: bool
+) -> None:
+    error, plain = error_of(replace(reply, status=200), stream=stream), error_of(reply, stream=stream)
+    assert (type(error), str(error)) == (type(plain), str(plain))
+    assert vars(error) == vars(plain)
+
+
+def test_an_error_in_a_list_that_comes_with_status_200_is_one_too() -> None:
+    (body,) = refusal(503, "UNAVAILABLE").pieces
+    error = error_of(ServerReply((b"[" + body + b"]",)))
+    assert (type(error), error.status, error.code) == (ServerError, 503, "UNAVAILABLE")
+
+
+@pytest.mark.parametrize("fields", [{"code": "503"}, {"code": None}, {"code": [503]}, {"message": 5}, {"status": []}])
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_error_of_another_shape_is_one_all_the_same(fields: dict[str, object], stream: bool) -> None:
+    told = {"code": 503, "message": "no", "status": "UNAVAILABLE", **fields}
+    error = error_of(ServerReply.json({"error": told}), stream=stream)
+    assert error.status == (503 if told["code"] == 503 else 0)
+
+
+def test_what_a_text_says_of_errors_is_no_error() -> None:
+    said = ServerReply.json(chunk([{"text": '{"error": {"code": 503}}'}], finishReason="STOP") | {"error": None})
+    answer, _ = served(asking(), said)
+    assert answer.text == '{"error": {"code": 503}}'
 
 
 @pytest.mark.parametrize(
@@ -221,8 +261,9 @@ def test_the_window_is_on_the_models_card() -> None:
     assert request.target.endswith("/models/gemini-3.8-flash")
     none, _ = served(doing(lambda client: client.window_tokens("other")), ServerReply.json({"name": "models/x"}))
     assert none is None
-    with pytest.raises(RequestRefusedError):
-        served(doing(lambda client: client.window_tokens()), refusal(404, "NOT_FOUND"))
+    for status in (404, 200):
+        with pytest.raises(RequestRefusedError, match="not found"):
+            served(doing(lambda client: client.window_tokens()), replace(refusal(404, "NOT_FOUND"), status=status))
 
 
 @pytest.mark.parametrize("is_async", [False, True])
