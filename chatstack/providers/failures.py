@@ -264,7 +264,9 @@ def _error_fields(body: object) -> Mapping[str, object] | None:
     if not isinstance(body, Mapping):
         return None
     fields = cast("Mapping[str, object]", body)
-    inner = fields.get("error")
+    inner = fields.get("error") or fields.get("errors")
+    if isinstance(inner, list):  # Cloudflare, watsonx
+        inner = cast("list[object]", inner)[0] if inner else None
     if isinstance(inner, Mapping):
         return cast("Mapping[str, object]", inner)
     if isinstance(inner, str):

@@ -22,59 +22,87 @@ _CODES = frozenset({
 _N = r"(?P<{}>[0-9,]{{0,14}}[0-9])(?![0-9])"
 _ACTUAL, _MORE, _LIMIT = _N.format("actual"), _N.format("more"), _N.format("limit")
 
+
+def _words(words: str) -> str:
+    """Return a pattern for a few of these words: whatever else stands between two numbers, they are not compared."""
+    return rf"(?:[ ,:()'`-]{{0,3}}(?:{words})){{0,14}}[ ,:()'`-]{{0,3}}"
+
+
+# A size in tokens is said of the input: ``max_tokens``, strings and pictures exceed other limits.
+_INPUT = (
+    r"(?:input and maximum output|input|prompt|request(?:ed)?|current|n_keep)(?=[^.;]{0,99}(?:token|length|n_ctx))"
+    + _words("_?tokens?|length|count|size|is|has|contains|of|in|total|too long|prompt|input")
+)
+_EXCEEDS, _LARGER = "exceed(?:s|ed)?", "(?:long|larg|great)er than"
+_MOST = _words(
+    "the|this|its|model's|model|max_seq_len|maximum|max|context|window|input|allowed|available|configured|total|tokens?|"
+    "number|of|limit|length|size|only|supports|up to|n_ctx|is"
+)
+_WINDOW = "context (?:window|length|size|limit)"
+
 # In lower case, as the text is: patterns that ignore case have no beginning to look for, and take twelve times as long.
-# ``more`` is added to ``actual``: if input and reserved output are given apart, their sum does not fit.
+# Input and reserved output that are given apart are added up: it is their sum that does not fit.
 _SENTENCES = tuple(
     re.compile(pattern, re.DOTALL)
     for pattern in (
-        # Anthropic
-        rf"prompt is too long: {_ACTUAL} tokens > {_LIMIT} maximum",
-        rf"input length and `?max_tokens`? exceed context limit: {_ACTUAL} \+ {_MORE} > {_LIMIT}",
-        # OpenAI and servers with the same words (OpenRouter, vLLM, DeepSeek)
-        rf"maximum context length is {_LIMIT} tokens.{{0,60}}?resulted in {_ACTUAL} tokens",
-        rf"maximum context length is {_LIMIT} tokens.{{0,60}}?you requested (?:about )?{_ACTUAL} tokens",
-        rf"limit of {_LIMIT} tokens.{{0,40}}?resulted in {_ACTUAL} tokens",
-        # vLLM; with "at least", it stopped counting one past the limit: that is no size
-        rf"context length is {_LIMIT} tokens.{{0,40}}?{_MORE} output tokens.{{0,40}}?contains {_ACTUAL} input tokens",
-        rf"context length is {_LIMIT} tokens.{{0,40}}?request has {_ACTUAL} input tokens plus {_MORE} '?max_tokens",
-        rf"too large: {_MORE}\. .{{0,30}}?maximum context length is {_LIMIT} tokens and your request has {_ACTUAL} ",
-        rf"context length is {_LIMIT} tokens.{{0,40}}?request has {_ACTUAL} input tokens",
+        # Input and output, then the limit
+        # Anthropic: input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000
+        rf"exceed context limit: {_ACTUAL} \+ {_MORE} > {_LIMIT}",
+        # vLLM: You passed 4000 input tokens and requested 97 output tokens. However, the model's context length is only
+        # 4096 tokens
         rf"passed {_ACTUAL} input tokens and requested {_MORE} output tokens.{{0,60}}?length is only {_LIMIT} tokens",
-        rf"prompt \(length {_ACTUAL}\) is longer than the maximum model length of {_LIMIT}",
-        # llama.cpp
-        rf"request \({_ACTUAL} tokens\) exceeds the available context size \({_LIMIT} tokens\)",
-        rf"exceeds the available context size \({_LIMIT} tokens\)",
-        # SGLang, Together, Baseten
-        rf"context length of {_LIMIT} tokens.{{0,20}}?requested a total of {_ACTUAL} tokens",
-        rf"input \({_ACTUAL} tokens\) is longer than the model's context length \({_LIMIT} tokens",
-        rf"input length \(?{_ACTUAL}\)? exceeds (?:the |model's )?maximum (?:allowed input|context) length"
-        rf"(?: of)? \(?{_LIMIT}",
-        # Fireworks, Moonshot, Copilot, GitHub Models, DashScope, and a local server
-        rf"prompt is too long: {_ACTUAL}, model maximum context length: {_LIMIT}",
-        rf"exceeded model token limit: {_LIMIT} \(requested: {_ACTUAL}\)",
-        rf"exceeded model token limit: {_LIMIT}",
-        rf"prompt token count of {_ACTUAL} exceeds the limit of {_LIMIT}",
-        rf"too large for .{{1,80}}? model\. max size: {_LIMIT} tokens",
-        rf"range of input length should be \[[0-9]+, {_LIMIT}\]",
-        rf"prompt has {_ACTUAL} tokens?, but the configured context size is {_LIMIT}",
-        # Cerebras, Gemini, Mistral, xAI, text-generation-inference, LM Studio
-        rf"current length is {_ACTUAL} while limit is {_LIMIT}",
-        rf"input token count \(?{_ACTUAL}\)? exceeds the maximum number of (?:input )?tokens allowed \(?{_LIMIT}",
-        rf"prompt contains {_ACTUAL} tokens.{{0,60}}?model with {_LIMIT} maximum context length",
-        rf"maximum prompt length is {_LIMIT} but the request contains {_ACTUAL} tokens",
-        rf"must be <= {_LIMIT}\. given: {_ACTUAL} `inputs` tokens and {_MORE} `max_new_tokens`",
+        # Mistral: prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum
+        rf"prompt contains {_ACTUAL} tokens and {_MORE} draft tokens, too large for model with {_LIMIT} maximum",
+        # Cohere: size limit exceeded by 168512 tokens. [...] The limit for this model is 132000 tokens
+        rf"size limit exceeded by {_N.format('excess')} tokens.{{0,80}}?limit for this model is {_LIMIT} tokens",
+        # The limit, then the size
+        # OpenAI, OpenRouter: maximum context length is 8192 tokens. However, your messages resulted in 10004 tokens
+        # vLLM: [...] you requested 512 output tokens and your prompt contains 7691 input tokens; with "at least", it
+        # stopped counting one past the limit, which is no size
+        # vLLM: too large: 5000. This model's maximum context length is 4096 tokens and your request has 100 input [...]
+        # vLLM: [...] your request has 8 input tokens plus 2045 'max_tokens'
+        # TGI: must be <= 4096. Given: 4000 `inputs` tokens and 1000 `max_new_tokens`
+        # TGI: `inputs` must have less than 4096 tokens. Given: 5000
+        # Cohere: total number of tokens in the prompt cannot exceed 4081 - received 5000
+        # Moonshot: exceeded model token limit: 262144 (requested: 291351)
+        # Bedrock: Max input tokens: 128000, request input token count: 140000
+        rf"(?:too large: {_N.format('before')}\. .{{0,30}}?)?"
+        r"(?:(?:context|prompt) length|(?:model token|configured) limit|max input tokens|inputs` must have less than|"
+        rf"must be <=|tokens.{{1,25}}? cannot exceed)(?: is| of|:)? {_LIMIT}.{{0,60}}?"
+        rf"(?:{_MORE} output tokens.{{0,40}}?)?"
+        r"(?:resulted in|requested(?::| about| a total of)?|contains|has|given:|received|count:) "
+        rf"{_ACTUAL}(?! output)(?:(?: input| `inputs`) tokens (?:plus|and) {_N.format('plus')})?",
+        # LM Studio: keep the first 5003 tokens when [...] loaded with context length of only 4096 tokens
         rf"keep the first {_ACTUAL} tokens when .{{0,80}}?context length of only {_LIMIT} tokens",
-        # Messages with only the window, or no size
-        rf"maximum context length (?:is|of) {_LIMIT}",
-        r"maximum context length",
-        r"exceeds? (?:the|its) (?:model'?s? )?(?:maximum )?(?:context (?:window|length|size)|input length)",
-        r"exceeds the available context size",
-        r"exceeded (?:max )?context length",
-        r"exceeded model token limit",
-        r"context window exceeds limit",
-        r"(?:longer|greater) than the (?:model's )?context length",
+        # The size, then the limit
+        # llama.cpp: request (5003 tokens) exceeds the available context size (4096 tokens)
+        # Anthropic: prompt is too long: 208656 tokens > 200000 maximum
+        # Google: input token count is 40000 but model only supports up to 32768
+        # MLC: Request prompt has 5000 tokens in total, larger than the model input length limit 4096
+        # SiliconFlow: length of prompt_tokens (40000) must be less than max_seq_len (32768)
+        # Cerebras: Current length is 8200 while limit is 8192
+        # Fireworks: prompt is too long: 262377, model maximum context length: 262143
+        rf"{_INPUT}{_ACTUAL}\)?(?: tokens)?\)?(?: in total)?,? ?"
+        rf"(?:{_EXCEEDS}|cannot exceed|(?:is )?{_LARGER}|must be less than|>=?|but|while|model maximum)"
+        rf"{_MOST}{_LIMIT}(?! ?(?:bytes|char|[kmg]i?b))",
+        # The limit alone
+        # Google: The input token count exceeds the maximum number of tokens allowed 1048576
+        rf"{_INPUT}{_EXCEEDS}{_MOST}(?:{_WINDOW}|tokens allowed|token limit){_MOST}{_LIMIT}",
+        # LM Studio: Reached context length of 4096 tokens
+        # vLLM: You passed 9000 input characters [...]. However, the model's context length is only 2048 tokens
+        rf"(?:maximum|reached|model's) context length (?:is|of)(?: only)? {_LIMIT}",
+        # GitHub Models: Request body too large for gpt-4o model. Max size: 8000 tokens
+        rf"too large for .{{1,80}}? model\. max size: {_LIMIT} tokens",
+        # DashScope: Range of input length should be [1, 983616]
+        rf"range of input length should be \[[0-9]+, {_LIMIT}\]",
+        # No size
+        rf"(?:{_EXCEEDS}|{_LARGER}){_MOST}(?:{_WINDOW}|input length|model token limit|max message tokens)",
+        rf"{_WINDOW}(?: has been| is| was)? exceed(?:ed|s limit)",
+        r"(?:model|endpoint|deployment)'s maximum context length",
         r"contextwindowexceedederror|context_length_exceeded",
-        r"(?:prompt|input) is too long",
+        r"(?:prompt|input) (?:is )?(?:too long|超长)",
+        r"(?:prompt|input tokens?|input token count) exceeds? (?:the )?max(?:imum)? (?:length|number of tokens)",
+        r"too many tokens: size limit exceeded",
         r"reduce the length of the (?:messages|prompt|input)",
     )
 )
@@ -104,11 +132,13 @@ def overflow_in(
     for sentence in _SENTENCES:
         found = sentence.search(text)
         if found is not None:
-            sizes = {name: int(value.replace(",", "")) for name, value in found.groupdict().items()}
-            actual = sizes.get("actual")
-            if status == 413 and not is_coded and "limit" not in sizes:
+            sizes = {name: int(value.replace(",", "")) for name, value in found.groupdict().items() if value}
+            limit = sizes.pop("limit", None)
+            if status == 413 and not is_coded and limit is None:
                 return None
-            return Overflow(actual + sizes.get("more", 0) if actual is not None else None, sizes.get("limit"))
+            if limit is not None and "excess" in sizes:
+                sizes["actual"] = limit
+            return Overflow(sum(sizes.values()) if "actual" in sizes else None, limit)
     return Overflow() if is_coded else None
 
 

@@ -134,6 +134,95 @@ OVERFLOWS = [
     ("Your input exceeds the context window of this model. Please adjust your input and try again.", None, None),
     ("Input is too long for requested model.", None, None),
     ("Please reduce the length of the messages or completion.", None, None),
+    ("Context size has been exceeded.", None, None),
+    ("input (5000 tokens) is larger than the max context size (4096 tokens). skipping", 5_000, 4_096),
+    (
+        "Reached context length of 4096 tokens with model (arch: qwen3) that does not currently support mid-generation "
+        "context overflow. Try reloading with a larger context length, or shortening the prompt/chat.",
+        None,
+        4_096,
+    ),
+    (
+        "The number of tokens to keep from the initial prompt is greater than the context length (n_keep: 5000>= "
+        "n_ctx: 4096). Try to load the model with a larger context length, or provide a shorter input.",
+        5_000,
+        4_096,
+    ),
+    ("Requested tokens (2500) exceed context window of 2048", 2_500, 2_048),
+    ("Requested tokens exceed context window of 2048", None, 2_048),
+    ("Input validation error: `inputs` must have less than 4096 tokens. Given: 5000", 5_000, 4_096),
+    (
+        "Input length (5000 tokens) exceeds the maximum allowed length (4096 tokens). Use a shorter input or enable "
+        "--allow-auto-truncate.",
+        5_000,
+        4_096,
+    ),
+    (
+        "Prompt length (10000) exceeds maximum input length (8192). Set log level to info and check TRTGptModel logs "
+        "for how maximum input length is set",
+        10_000,
+        8_192,
+    ),
+    ("Request prompt has 5000 tokens in total, larger than the model input length limit 4096.", 5_000, 4_096),
+    ("Requested input length 53113 exceeds maximum input length 32768", 53_113, 32_768),
+    (
+        "Unable to submit request because the input token count is 40000 but model only supports up to 32768. Reduce "
+        "the input token count and try again.",
+        40_000,
+        32_768,
+    ),
+    ("The input token count exceeds the maximum number of tokens allowed 1048576.", None, 1_048_576),
+    ("Prompt exceeds max length", None, None),
+    ("Prompt too long", None, None),
+    ("Prompt 超长", None, None),
+    ("Total tokens of image and text exceed max message tokens. Request id: 0217", None, None),
+    (
+        "too many tokens: size limit exceeded by 168512 tokens. Try using shorter or fewer inputs. The limit for this "
+        "model is 132000 tokens.",
+        300_512,
+        132_000,
+    ),
+    ("too many tokens: size limit exceeded by 1502 tokens. Try using shorter or fewer inputs", None, None),
+    (
+        "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000. Try using a shorter "
+        "prompt, or enabling prompt truncating.",
+        5_000,
+        4_081,
+    ),
+    (
+        "too many tokens: total number of tokens (prompt and prediction) cannot exceed 2048 - received 6354. Try using "
+        "a shorter prompt or a smaller max_tokens value.",
+        6_354,
+        2_048,
+    ),
+    (
+        "The model returned the following errors: Input Tokens Exceeded: Number of input tokens exceeds maximum "
+        "length. Please update the input to try again.",
+        None,
+        None,
+    ),
+    ("Too many input tokens. Max input tokens: 128000, request input token count: 140000", 140_000, 128_000),
+    (
+        "AiError: The estimated number of input and maximum output tokens (27312) exceeded this model context window "
+        "limit (24000). (uuid)",
+        27_312,
+        24_000,
+    ),
+    (
+        "Invalid input argument for Model 'ibm/granite': the number of input tokens 5000 cannot exceed the total "
+        "tokens limit 4096 for this model",
+        5_000,
+        4_096,
+    ),
+    ("length of prompt_tokens (40000) must be less than max_seq_len (32768).", 40_000, 32_768),
+    (
+        "You passed 9000 input characters and requested 100 output tokens. However, the model's context length is only "
+        "2048 tokens, resulting in a maximum input length of 1948 tokens (at most 31168 characters). Please reduce the "
+        "length of the input prompt.",
+        None,
+        2_048,
+    ),
+    ("The prompt is longer than the maximum context length", None, None),
 ]
 
 
@@ -142,6 +231,27 @@ def test_an_overflow_tells_its_two_sizes(text: str, actual: int | None, limit: i
     error = failure("openai", status=400, body={"error": {"message": text, "type": "invalid_request_error"}})
     assert isinstance(error, ContextOverflowError)
     assert (error.actual, error.limit, error.status) == (actual, limit, 400)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (413, {"errors": [{"message": "input tokens (5000) exceeded this model context window limit (4096)"}]}),
+        (400, {"errors": [{"message": "the number of input tokens 5000 cannot exceed the total tokens limit 4096"}]}),
+        (422, {"error": "`inputs` must have less than 4096 tokens. Given: 5000", "error_type": "validation"}),
+        (500, {"error": {"code": 500, "message": "input (5000 tokens) is larger than the max context size (4096)"}}),
+    ],
+    ids=["413", "a list", "422", "500"],
+)
+def test_an_overflow_has_many_statuses_and_shapes(status: int, body: object) -> None:
+    error = failure("openai", status=status, body=body)
+    assert isinstance(error, ContextOverflowError)
+    assert (error.actual, error.limit, error.status) == (5_000, 4_096, status)
+
+
+@pytest.mark.parametrize("errors", [[], [None], [3], {}, [[]], "no"], ids=repr)
+def test_errors_that_hold_none_do_no_harm(errors: object) -> None:
+    assert type(failure("openai", status=400, body={"errors": errors})) is RequestRefusedError
 
 
 def test_a_code_alone_is_an_overflow() -> None:
@@ -251,6 +361,24 @@ def test_a_body_that_is_too_large_in_tokens_is_an_overflow(
         (503, "", "input is too long"),
         (400, "string_above_max_length", "Invalid 'messages[0].content': string too long. Expected a maximum of 10."),
         (400, "invalid_value", "max_tokens is too large: 100000. This model supports at most 16384 completion tokens"),
+        (400, "", "max_completion_tokens is too large: 1298829. This model supports at most 1048576"),
+        (400, "", "too many tokens: max tokens must be less than or equal to 4096, the maximum output for this model"),
+        (400, "", "max_tokens (9000) exceeds the maximum number of tokens allowed (8192)"),
+        (400, "", "Requested max tokens (9000) exceed the limit of 8192"),
+        (400, "", "Requested output tokens 9000 exceeds the maximum of 8192 tokens"),
+        (400, "", "Request has 300 messages, more than the limit of 256 tokens of a title"),
+        (400, "", "Number of images in request 30 exceeds the limit 20"),
+        (400, "", "Invalid 'input': string too long. Expected a string with maximum length 1048576, but got 2000000."),
+        (400, "", "Invalid 'input': array too long. Expected maximum length 2048, but got an array with length 3000."),
+        (
+            400,
+            "",
+            "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 6000000 bytes > 5242880 bytes",
+        ),
+        (400, "", "input image size 6000000 exceeds maximum 5242880 bytes"),
+        (400, "", "Request exceeded call rate limit of 6000 tokens per minute, requested 7000"),
+        (400, "", "Requested tokens 7000 exceeds the tokens per minute limit 6000"),
+        (400, "", "tools.0.description: The maximum context length of a file. Field required"),
     ],
 )
 def test_what_only_sounds_like_an_overflow_is_none(status: int, code: str, text: str) -> None:

@@ -9,20 +9,12 @@ from typing import Protocol, cast
 
 from chatstack.errors import AuthenticationError, BrokenStreamError, ChatStackError, ProviderError, ServerError
 from chatstack.providers.failures import failure, transport_failure
-from chatstack.providers.overflow import Overflow
 from chatstack_gemini.parts import PROVIDER
 
 _KEY_REASONS = frozenset({"API_KEY_INVALID", "API_KEY_EXPIRED", "API_KEY_SERVICE_BLOCKED"})
 _STATUS = re.compile(r"[A-Z_]{2,40}")
 """Google's own statuses: for a page of a proxy's the SDK has the words of its HTTP status there."""
 _SECONDS = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s")
-_OVERFLOWS = (
-    re.compile(r"input token count is (?P<actual>[0-9]{1,15}) but model only supports up to (?P<limit>[0-9]{1,15})"),
-    re.compile(
-        r"input token count(?: \(?(?P<actual>[0-9]{1,15})\)?)? exceeds the maximum number of tokens allowed"
-        r"(?: \(?(?P<limit>[0-9]{1,15}))?"
-    ),
-)
 
 
 class _ApiError(Protocol):
@@ -75,16 +67,7 @@ def _refusal(error: _ApiError, *, streaming: bool) -> ProviderError:
         body={"message": text, "code": code},
         headers=_headers_of(error.response) | _retry_after(details),
         streaming=streaming,
-        overflow=_overflow_in(text) if status == 400 else None,
     )
-
-
-def _overflow_in(text: str) -> Overflow | None:
-    found = next(filter(None, (sentence.search(text) for sentence in _OVERFLOWS)), None)
-    if found is None:
-        return None
-    sizes = {name: int(value) for name, value in found.groupdict().items() if value}
-    return Overflow(sizes.get("actual"), sizes.get("limit"))
 
 
 def _details_of(body: object) -> list[Mapping[str, object]]:
