@@ -39,6 +39,9 @@ _AWS_READERS = frozenset({"botocore.eventstream", "botocore.parsers"})
 _TOO_LONG = "integer string conversion"
 """Text of Python's plain ``ValueError`` for a JSON number with thousands of digits."""
 
+_WORDS = ("message", "detail", "msg", "error", "errors")
+"""Names of the fields in which servers say what is wrong."""
+
 _AUTHENTICATION = frozenset({"authentication_error", "permission_error", "invalid_api_key", "invalid_authentication"})
 _RATE_LIMIT = frozenset({"rate_limit_error", "rate_limit_exceeded", "rate_limit", "insufficient_quota"})
 _TIMEOUT = frozenset({"timeout_error", "timeout", "request_timeout"})
@@ -274,9 +277,17 @@ def _error_fields(body: object) -> Mapping[str, object] | None:
     return fields
 
 
-def _message_of(fields: Mapping[str, object]) -> str:
-    text = fields.get("message") or fields.get("detail") or ""
-    return text if isinstance(text, str) else _as_json(text)
+def _message_of(said: object, depth: int = 5) -> str:
+    """Return the server's own words: text, or what an object or a list holds under a name for them. Whatever else is
+    there, such as pydantic's ``input``, may quote the request."""
+    if isinstance(said, str) or not depth:
+        return said if isinstance(said, str) else ""
+    if isinstance(said, list):
+        return "\n".join(filter(None, (_message_of(each, depth - 1) for each in cast("list[object]", said))))
+    if isinstance(said, Mapping):
+        fields = cast("Mapping[str, object]", said)
+        return next(filter(None, (_message_of(fields.get(name), depth - 1) for name in _WORDS)), "")
+    return ""
 
 
 def _upstream_of(fields: Mapping[str, object]) -> str:
@@ -294,13 +305,6 @@ def _as_text(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**9:  # str() refuses huge ones
         return str(value)
     return value if isinstance(value, str) else ""
-
-
-def _as_json(value: object) -> str:
-    try:
-        return json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        return ""
 
 
 def _number(value: str | None) -> float | None:

@@ -254,6 +254,45 @@ def test_errors_that_hold_none_do_no_harm(errors: object) -> None:
     assert type(failure("openai", status=400, body={"errors": errors})) is RequestRefusedError
 
 
+ECHO = f"{OVERFLOWS[3][0]} It is in this log."
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"detail": [{"type": "string_type", "loc": ["body", "messages", 2], "msg": "Not a string", "input": ECHO}]},
+        {"detail": [{"loc": ["body", ECHO], "msg": "Not a string", "ctx": {"given": ECHO}}]},
+        {"detail": {"input": ECHO}},
+        {"object": "error", "message": {"detail": [{"msg": "Not a string", "input": {"content": ECHO}}]}},
+        {"error": {"message": "Not a string", "input": ECHO, "detail": ECHO}},
+        {"error": {"body": [ECHO]}},
+        {"errors": [{"value": ECHO, "msg": "Not a string"}]},
+    ],
+    ids=range(7),
+)
+def test_what_a_server_quotes_beside_its_words_is_not_read(body: object) -> None:
+    assert type(failure("openai", status=422, body=body)) is RequestRefusedError
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"detail": ECHO},
+        {"detail": [{"loc": ["body"], "msg": "Not a string"}, {"loc": ["body"], "msg": ECHO}]},
+        {"detail": {"error": {"message": ECHO}}},
+        {"message": {"detail": [{"msg": ECHO}]}},
+        {"error": {"message": [ECHO]}},
+        {"errors": [ECHO]},
+        {"detail": {"errors": [{"message": ECHO}]}},
+    ],
+    ids=range(7),
+)
+def test_a_servers_words_are_found_where_it_says_them(body: object) -> None:
+    error = failure("openai", status=422, body=body)
+    assert isinstance(error, ContextOverflowError)
+    assert (error.actual, error.limit) == (10_004, 8_192)
+
+
 def test_a_code_alone_is_an_overflow() -> None:
     error = failure("openai", body={"code": "context_length_exceeded", "message": "no"}, streaming=True)
     assert isinstance(error, ContextOverflowError)
