@@ -1,7 +1,8 @@
 """Recognition of context overflows in providers' errors, with the two sizes that they report.
 
 The sizes are worth having: one is the true length of the request, the other the true window. They come in the text of
-the message, in a different sentence from every server, or, from llama.cpp, as fields of the body.
+the message, in a different sentence from every server, or, from llama.cpp, as fields of the body. What that text quotes
+is not read: a log in the prompt may speak of another server's window.
 """
 
 from __future__ import annotations
@@ -107,6 +108,16 @@ _SENTENCES = tuple(
     )
 )
 
+_LONGEST = 10_000
+"""Length of the text that is read: beyond it stands what a server quotes, or a list of everything that is wrong."""
+# An apostrophe within a word ends no quotation. One that never ends reaches to the end of the text.
+_QUOTED = re.compile(
+    r"(?<![\w\\])(?:" + "|".join(rf"{mark}(?:[^{mark}\\]|\\.?|{mark}(?=\w))*(?:{mark}|\Z)" for mark in "\"'`") + ")",
+    re.DOTALL,
+)
+_NAMED = re.compile(r"""(?:["'](?:message|detail|msg|error|raw)["']: ?|message=)$""")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
 
 class Overflow(NamedTuple):
     """Length of the request and its limit, in tokens; None if not reported."""
@@ -126,7 +137,8 @@ def overflow_in(
     is_coded = bool({code, kind} & _CODES)
     if not is_coded and (status in (401, 403, 404, 429) or status > 500):
         return None
-    text = text.lower().replace("\\u003e", ">")  # an error nested in an error is JSON in JSON
+    # An error nested in an error is JSON in JSON.
+    text = _own_words(text[:_LONGEST].lower().replace("\\u003e", ">"))
     if fields is not None and isinstance(fields.get("n_ctx"), int):
         return Overflow(_integer(fields.get("n_prompt_tokens")), _integer(fields.get("n_ctx")))
     for sentence in _SENTENCES:
@@ -140,6 +152,19 @@ def overflow_in(
                 sizes["actual"] = limit
             return Overflow(sum(sizes.values()) if "actual" in sizes else None, limit)
     return Overflow() if is_coded else None
+
+
+def _own_words(text: str) -> str:
+    """Return a server's text without its quotations, which may be of the request: names remain, and the message of an
+    error that the text holds as JSON, or as Python's ``repr``."""
+
+    def read(found: re.Match[str]) -> str:
+        quoted = found[0]
+        if _NAMED.search(text, max(0, found.start() - 12), found.start()):
+            return _own_words(_ESCAPED.sub(r"\1", quoted[1:].removesuffix(quoted[0])))
+        return quoted if len(quoted.split()) == 1 else "''"
+
+    return _QUOTED.sub(read, text)
 
 
 def plausible(told: Overflow) -> Overflow:

@@ -267,6 +267,7 @@ _TEXT_LONG: Mapping[str, Callable[[int], bytes]] = {
     "digits and commas": lambda size: b"9," * (size // 2),
     "beginnings": lambda size: b"maximum context length is 9 tokens " * (size // 35),
     "words": lambda size: b"input length " * (size // 13) + b"exceeds the " * (size // 12),
+    "quotations": lambda size: b'"error": \'' + b"\\'message\\': \" " * (size // 14),
     "spaces": lambda size: b"too large for " + b" " * size + b" model. max size: x",
     "nested": _nested,
 }

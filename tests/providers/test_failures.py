@@ -293,6 +293,48 @@ def test_a_servers_words_are_found_where_it_says_them(body: object) -> None:
     assert (error.actual, error.limit) == (10_004, 8_192)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Invalid value: '{ECHO}'. Supported values are: 'system' and 'user'.",
+        f"1 validation error for Request\\n  Not a string [type=string_type, input_value={ECHO!r}, input_type=str]",
+        f"'{ECHO}' is not of type 'object'",
+        f"[{{'type': 'string_type', 'loc': ('body', 'model'), 'msg': 'Not a string', 'input': {ECHO!r}}}]",
+        str([{"msg": "Not a string", "input": {"messages": [{"role": "user", "content": ECHO + ' "quoted"'}]}}]),
+        f"invalid type: string {json.dumps(ECHO)}, expected u32 at line 1 column 9",
+        f"Error code: 400 - { ({'detail': {'input': ECHO}}) }",
+        f"Error code: 400 - { ({'error': {'message': 'Invalid value: ' + repr(ECHO)}}) }",
+        f"Invalid value: '{ECHO[:60]}",
+        f"Unknown field `{ECHO}`",
+        f"Failed to parse the arguments: {'x' * 10_000} {ECHO}",
+        "Invalid schema for function 'limits': ('properties', 'maximum context length') is not allowed",
+    ],
+    ids=range(12),
+)
+def test_an_overflow_in_a_quotation_is_none(text: str) -> None:
+    assert type(failure("openai", status=400, body={"message": text})) is RequestRefusedError
+    assert type(failure("openai", status=400, body={"no": "words"}, text=text)) is RequestRefusedError
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Error code: 400 - { ({'error': {'message': ECHO, 'type': 'invalid_request_error'}}) }",
+        f"AnthropicException - {json.dumps({'error': {'message': ECHO}})}",
+        f"AnthropicException - {json.dumps({'error': {'message': ECHO}}).encode()!r}",
+        f"no - {json.dumps({'message': 'no', 'metadata': {'raw': json.dumps({'error': {'message': ECHO}})}})}",
+        f"BadRequestError(code=400, message={ECHO!r})",
+        f"The 'max_tokens' of the users' request: {ECHO}",
+        f"Model 'a b' of \"c d\": {ECHO}",
+    ],
+    ids=range(7),
+)
+def test_an_error_that_is_told_within_another_one_is_read(text: str) -> None:
+    error = failure("openai", status=400, body={"message": text})
+    assert isinstance(error, ContextOverflowError)
+    assert (error.actual, error.limit) == (10_004, 8_192)
+
+
 def test_a_code_alone_is_an_overflow() -> None:
     error = failure("openai", body={"code": "context_length_exceeded", "message": "no"}, streaming=True)
     assert isinstance(error, ContextOverflowError)
