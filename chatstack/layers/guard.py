@@ -25,7 +25,15 @@ from chatstack.context.requests.services import ContextServices
 from chatstack.context.run import ContextLayer
 from chatstack.context.strategies.pruning import OldestFirst
 from chatstack.errors import ContextOverflowError, FallbackError
-from chatstack.layers.refusals import input_in, is_size, limit_in, overflow_in, taken_before, tells_nothing
+from chatstack.layers.refusals import (
+    input_in,
+    is_of_another,
+    is_size,
+    limit_in,
+    overflow_in,
+    taken_before,
+    tells_nothing,
+)
 from chatstack.stack.order import ContextStage
 from chatstack.telemetry.spans import Value
 from chatstack.tokens.calibration import is_plausible
@@ -248,7 +256,8 @@ class ContextWindowGuard(ContextLayer):
                 refusal = answer[0]
                 continue
             if told is not None and context.tokens <= told:  # what was taken although it is larger disproves it
-                self.windows.learn(self.inner, opened.model or None, told)
+                if not (is_of_another(refusal, before) and self._is_last(arrived)):
+                    self.windows.learn(self.inner, opened.model or None, told)
             elif told is None and tells_nothing(refusal) and self._is_last(arrived):
                 self._learn_bounds(answer[0], before, context, opened)
             return cast("ChatStream", answer.pop())  # so that a refusal which keeps this frame does not keep the stream

@@ -207,6 +207,15 @@ def test_a_limit_that_no_answer_has_proved_is_not_kept() -> None:
     assert guarded.windows.learnt(provider) is None
 
 
+def test_the_limit_beside_a_size_that_is_not_the_requests_own_is_not_kept_for_others() -> None:
+    """A server quotes a log of another one's refusal. This conversation goes by it, as nothing else is told."""
+    guarded = Guarded(ScriptedClient([REFUSAL(800, 600), "fine"]))
+    first, second = guarded.ask(talk(41))
+    assert size(first) > 4 * 800
+    assert size(second) < 600
+    assert guarded.windows.learnt(guarded.provider) is None
+
+
 def test_a_limit_that_only_the_first_refusal_tells_is_kept() -> None:
     guarded = Guarded(ScriptedClient([REFUSAL(None, 2_000), REFUSAL(), REFUSAL(None, 2_500), "fine"]))
     assert len(guarded.ask(talk(61))) == 4
@@ -496,6 +505,18 @@ def test_the_size_of_what_somebody_further_in_has_left_is_not_taken_for_that_of_
     )
     asyncio.run(guard.get_response(talk(61)))
     assert provider.sizes == [3_400, 1_400]
+
+
+def test_the_limit_of_what_somebody_further_in_has_left_is_learnt() -> None:
+    provider, windows = Picky(2_000), Windows()
+    strategy = StrategyApplier(ModelTracer(provider), strategy=OldestFirst(max_tokens=4_000, target_tokens=2_800))
+    services = ContextServices(windows=windows)
+    guard = ContextWindowGuard(strategy, max_context_tokens=1_000_000, prune_on_overflow=True, services=services)
+    asyncio.run(guard.get_response(talk(181)))
+    (refusal,) = provider.refusals
+    assert refusal.actual is not None
+    assert refusal.actual * 4 < size(talk(181))
+    assert windows.learnt(provider) == 2_000
 
 
 def test_what_was_cleared_stays_cleared_through_a_recovery() -> None:
