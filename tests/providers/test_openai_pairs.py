@@ -22,8 +22,8 @@ from chatstack.providers.openai.chat_wire import (
     messages_to_wire,
     request_from_wire,
     request_to_wire,
-    usage_from_wire,
 )
+from chatstack.providers.openai.usages import chat_usage
 from tests.servers import answering_with
 
 pytestmark = pytest.mark.data
@@ -110,7 +110,7 @@ def test_every_recorded_answer_goes_out_as_it_came() -> None:
 
 def test_every_recorded_usage_is_read_with_cached_and_reasoning_tokens() -> None:
     for row in rows():
-        assert usage_from_wire(row["usage"]) == expected_usage(row["usage"]), row["id"]
+        assert chat_usage(row["usage"]) == expected_usage(row["usage"]), row["id"]
     totals = [expected_usage(row["usage"]) for row in rows()]
     assert sum(usage.reasoning_tokens for usage in totals) > 0
 

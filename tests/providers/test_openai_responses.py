@@ -40,9 +40,9 @@ from chatstack.providers.openai.responses_wire import (
     message_from_wire,
     messages_from_wire,
     messages_to_wire,
-    usage_from_wire,
     with_server,
 )
+from chatstack.providers.openai.usages import responses_usage
 from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import DeclaredTool, OutputSchema, ToolDeclaration
 from chatstack.values.responses import ChatUpdate
@@ -469,9 +469,9 @@ def test_options_that_this_api_has_not_are_a_mistake(options: ChatOptions) -> No
 
 
 def test_usage_is_read_with_its_details() -> None:
-    assert usage_from_wire(USAGE) == Usage(100, 50, 64, 8, 32)
-    assert usage_from_wire({"input_tokens": 1}) == Usage(1)
-    assert usage_from_wire(None) is None
+    assert responses_usage(USAGE) == Usage(100, 50, 64, 8, 32)
+    assert responses_usage({"input_tokens": 1}) == Usage(1)
+    assert responses_usage(None) is None
 
 
 def test_a_whole_answer_and_a_streamed_one_are_the_same() -> None:

@@ -27,8 +27,8 @@ from chatstack.providers.openai.chat_wire import (
     messages_to_wire,
     request_from_wire,
     request_to_wire,
-    usage_from_wire,
 )
+from chatstack.providers.openai.usages import chat_usage
 from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import OutputSchema, ToolDeclaration
 
@@ -380,7 +380,7 @@ def test_tools_of_other_providers_are_left_out() -> None:
 
 
 def test_usage_is_read_with_its_details() -> None:
-    assert usage_from_wire(
+    assert chat_usage(
         {
             "prompt_tokens": 100,
             "completion_tokens": 50,
@@ -389,8 +389,24 @@ def test_usage_is_read_with_its_details() -> None:
             "completion_tokens_details": {"reasoning_tokens": 32},
         }
     ) == Usage(100, 50, 64, 8, 32)
-    assert usage_from_wire({"prompt_tokens": 1, "prompt_tokens_details": None, "completion_tokens": None}) == Usage(1)
-    assert usage_from_wire(None) is None
+    assert chat_usage({"prompt_tokens": 1, "prompt_tokens_details": None, "completion_tokens": None}) == Usage(1)
+    assert chat_usage(None) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "read"),
+    [
+        ({"cached_tokens": 90}, 90),
+        ({"cached_tokens": 90, "prompt_tokens_details": None}, 90),
+        ({"prompt_cache_hit_tokens": 90, "prompt_cache_miss_tokens": 10}, 90),
+        ({"prompt_cache_hit_tokens": 0, "prompt_cache_miss_tokens": 100}, 0),
+        ({"prompt_tokens_details": {"cached_tokens": 64}, "cached_tokens": 90, "prompt_cache_hit_tokens": 80}, 64),
+    ],
+    ids=["Moonshot", "Together", "DeepSeek", "DeepSeek without a hit", "OpenAI's place first"],
+)
+def test_cached_tokens_are_read_where_compatible_servers_tell_them(fields: dict[str, Any], read: int) -> None:
+    usage = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105, **fields}
+    assert chat_usage(usage) == Usage(100, 5, read)
 
 
 def test_the_empty_fields_of_an_answer_are_dropped() -> None:

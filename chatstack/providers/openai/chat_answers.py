@@ -13,7 +13,8 @@ from chatstack.providers.failures import failure, window_full
 from chatstack.providers.openai.chat_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields
 from chatstack.providers.openai.chat_completions import grown, whole
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
-from chatstack.providers.openai.chat_wire import finish_from_wire, usage_from_wire
+from chatstack.providers.openai.chat_wire import finish_from_wire
+from chatstack.providers.openai.usages import chat_usage
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ProviderItem, Reasoning, Text, ToolCall
 from chatstack.values.requests import ChatRequest, declared_names
@@ -57,9 +58,7 @@ class ChatAnswer:
             raise failure(PROVIDER, body=dict(chunk), streaming=streaming)
         self._id = self._id or _string(chunk.get("id"))
         self._model = self._model or _string(chunk.get("model"))
-        usage = chunk.get("usage")
-        if isinstance(usage, Mapping):
-            self._usage = usage_from_wire(cast("Mapping[str, object]", usage))
+        self._usage = chat_usage(chunk.get("usage")) or self._usage
         choices = chunk.get("choices")
         if choices is None and streaming:
             return

@@ -19,7 +19,6 @@ items of other providers are left out.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import cast
 
 from chatstack.errors import InputError
 from chatstack.providers.call_ids import sendable_name
@@ -50,7 +49,7 @@ from chatstack.providers.openai.chat_parts import PROVIDER, WIRE, content_from_w
 from chatstack.values.messages import Message, Role
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 from chatstack.values.requests import ChatRequest, declared_names
-from chatstack.values.responses import FinishReason, Usage
+from chatstack.values.responses import FinishReason
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -142,22 +141,6 @@ def message_from_wire(fields: Mapping[str, object]) -> Message:
     nothing."""
     return _assistant_from_wire(
         {name: value for name, value in fields.items() if value not in (None, [], "")}, "message"
-    )
-
-
-def usage_from_wire(usage: Mapping[str, object] | None) -> Usage | None:
-    """Return the reported tokens: the prompt's include the cached ones, the completion's the reasoning. None if not
-    reported."""
-    if usage is None:
-        return None
-    prompt = _details(usage, "prompt_tokens_details")
-    completion = _details(usage, "completion_tokens_details")
-    return Usage(
-        _count(usage, "prompt_tokens"),
-        _count(usage, "completion_tokens"),
-        _count(prompt, "cached_tokens"),
-        _count(prompt, "cache_write_tokens"),
-        _count(completion, "reasoning_tokens"),
     )
 
 
@@ -269,13 +252,3 @@ def _result_from_wire(fields: Mapping[str, object], names: Mapping[str, str], wh
         output or "",
         extra_json=extra_json_of(fields, {"content": None, **written}, WIRE),
     )
-
-
-def _details(usage: Mapping[str, object], name: str) -> Mapping[str, object]:
-    details = usage.get(name)
-    return cast("Mapping[str, object]", details) if isinstance(details, Mapping) else {}
-
-
-def _count(usage: Mapping[str, object], name: str) -> int:
-    value = usage.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -8,7 +8,8 @@ from chatstack.errors import ServerError
 from chatstack.providers.extras import as_list, as_object, decoded_object
 from chatstack.providers.failures import failure
 from chatstack.providers.openai.chat_parts import PROVIDER
-from chatstack.providers.openai.responses_wire import message_from_wire, usage_from_wire, with_server
+from chatstack.providers.openai.responses_wire import message_from_wire, with_server
+from chatstack.providers.openai.usages import responses_usage
 from chatstack.values.messages import Message
 from chatstack.values.parts import ProviderItem, Reasoning, Text, ToolCall
 from chatstack.values.responses import CallDelta, ChatUpdate, FinishReason
@@ -69,7 +70,7 @@ class ResponsesAnswer:
                 yield ChatUpdate(part=part)
         yield ChatUpdate(
             message_done=message,
-            usage=usage_from_wire(response.get("usage")),
+            usage=responses_usage(response.get("usage")),
             finish_reason=_finish(response, message),
             response_id=_string(response.get("id")),
             model=_string(response.get("model")),

@@ -46,7 +46,6 @@ from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_parts import WIRE, output_from_wire, output_to_wire, parts_to_wire
 from chatstack.values.messages import Message, Role
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
-from chatstack.values.responses import Usage
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user"}
 _CUSTOM_CALL = "custom_tool_call"
@@ -166,24 +165,6 @@ def item_type(item: Mapping[str, object]) -> object:
     if kind is None:
         return "item_reference" if "id" in item and not item.keys() & {"role", "content"} else "message"
     return kind
-
-
-def usage_from_wire(usage: object) -> Usage | None:
-    """Return the reported tokens: the input includes the cached ones, the output the reasoning. None if not
-    reported."""
-    if not isinstance(usage, Mapping):
-        return None
-    fields = cast("Mapping[str, object]", usage)
-    given = as_object(fields.get("input_tokens_details") or {}, "usage.input_tokens_details")
-    said = as_object(fields.get("output_tokens_details") or {}, "usage.output_tokens_details")
-    counts = (
-        fields.get("input_tokens"),
-        fields.get("output_tokens"),
-        given.get("cached_tokens"),
-        given.get("cache_write_tokens"),
-        said.get("reasoning_tokens"),
-    )
-    return Usage(*(count if isinstance(count, int) else 0 for count in counts))
 
 
 def _assistant_items(message: Message, where: str) -> list[WireObject]:

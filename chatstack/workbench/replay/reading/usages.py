@@ -15,6 +15,8 @@ from chatstack.values.responses import Usage
 
 _MOST_TOKENS = 10**12
 _ANTHROPIC = ("cache_read_input_tokens", "cache_creation_input_tokens")
+_CACHED = ("cached_input_tokens", "cached_tokens", "prompt_cache_hit_tokens")
+"""Names of the tokens read from the cache, where they stand beside the input: Codex's, Moonshot's, DeepSeek's."""
 
 
 class RecordedCall(msgspec.Struct, frozen=True):
@@ -195,7 +197,7 @@ def _usage(fields: Mapping[str, object]) -> Usage:
         read, written = (_count(fields, name) for name in _ANTHROPIC)
         return Usage(given + read + written, said, read, written)
     details = _object(fields.get(f"{prompt}_details"))
-    read = max(_count(details, "cached_tokens"), _count(fields, "cached_input_tokens"))
+    read = max(_count(details, "cached_tokens"), *(_count(fields, name) for name in _CACHED))
     written = _count(details, "cache_write_tokens")
     thought = max(
         _count(_object(fields.get(f"{output}_details")), "reasoning_tokens"), _count(fields, "reasoning_output_tokens")

@@ -1,0 +1,51 @@
+"""Usage on the wires of OpenAI's two APIs, and of servers that speak them. Pure functions, without the SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from chatstack.values.responses import Usage
+
+
+def chat_usage(usage: object) -> Usage | None:
+    """Return the tokens that a chat completion reports; None if it reports none."""
+    return _usage(usage, "prompt", "completion")
+
+
+def responses_usage(usage: object) -> Usage | None:
+    """Return the tokens that an answer of Responses reports; None if it reports none."""
+    return _usage(usage, "input", "output")
+
+
+def _usage(usage: object, given: str, said: str) -> Usage | None:
+    """Return the reported tokens, which have these names: the input includes the cached ones, the output the
+    reasoning."""
+    if not isinstance(usage, Mapping):
+        return None
+    fields = cast("Mapping[str, object]", usage)
+    details = _details(fields, given)
+    return Usage(
+        _count(fields, f"{given}_tokens"),
+        _count(fields, f"{said}_tokens"),
+        _cached(fields, details),
+        _count(details, "cache_write_tokens"),
+        _count(_details(fields, said), "reasoning_tokens"),
+    )
+
+
+def _cached(fields: Mapping[str, object], details: Mapping[str, object]) -> int:
+    """Return the tokens read from the cache: Moonshot and Together tell them beside the details, DeepSeek by a name of
+    its own."""
+    told = (details, "cached_tokens"), (fields, "cached_tokens"), (fields, "prompt_cache_hit_tokens")
+    return next((count for place, name in told if (count := _count(place, name))), 0)
+
+
+def _details(fields: Mapping[str, object], name: str) -> Mapping[str, object]:
+    details = fields.get(f"{name}_tokens_details")
+    return cast("Mapping[str, object]", details) if isinstance(details, Mapping) else {}
+
+
+def _count(fields: Mapping[str, object], name: str) -> int:
+    value = fields.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
