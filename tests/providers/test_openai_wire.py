@@ -28,7 +28,7 @@ from chatstack.providers.openai.chat_wire import (
     request_from_wire,
     request_to_wire,
 )
-from chatstack.providers.openai.usages import chat_usage
+from chatstack.providers.openai.usages import chat_usage, responses_usage
 from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import OutputSchema, ToolDeclaration
 
@@ -391,6 +391,39 @@ def test_usage_is_read_with_its_details() -> None:
     ) == Usage(100, 50, 64, 8, 32)
     assert chat_usage({"prompt_tokens": 1, "prompt_tokens_details": None, "completion_tokens": None}) == Usage(1)
     assert chat_usage(None) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"total_tokens": 135, "completion_tokens_details": {"reasoning_tokens": 94}}, Usage(32, 103, 0, 0, 94)),
+        ({"total_tokens": 135}, Usage(32, 103)),
+        ({"total_tokens": 135, "prompt_tokens_details": {"cached_tokens": 6}}, Usage(32, 103, 6)),
+        ({"total_tokens": 41, "completion_tokens_details": {"reasoning_tokens": 4}}, Usage(32, 9, 0, 0, 4)),
+        ({"total_tokens": 35}, Usage(32, 9)),
+        ({"total_tokens": None}, Usage(32, 9)),
+        ({"total_tokens": 61, "prompt_tokens_details": {"cached_tokens": 20}}, Usage(32, 9, 20)),
+        (
+            {"total_tokens": 66, "prompt_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 5}},
+            Usage(32, 9, 20, 5),
+        ),
+    ],
+    ids=[
+        "xAI",
+        "Gemini",
+        "Gemini with a cache",
+        "OpenAI",
+        "a total too small",
+        "no total",
+        "a total with cached tokens",
+        "a total with tokens read and written",
+    ],
+)
+def test_reasoning_that_only_the_total_has_is_output(fields: dict[str, Any], expected: Usage) -> None:
+    assert chat_usage({"prompt_tokens": 32, "completion_tokens": 9, **fields}) == expected
+    renamed = {"prompt_tokens_details": "input_tokens_details", "completion_tokens_details": "output_tokens_details"}
+    fields = {renamed.get(name, name): value for name, value in fields.items()}
+    assert responses_usage({"input_tokens": 32, "output_tokens": 9, **fields}) == expected
 
 
 @pytest.mark.parametrize(

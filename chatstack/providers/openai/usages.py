@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import cast
 
 from chatstack.values.responses import Usage
@@ -25,13 +25,25 @@ def _usage(usage: object, given: str, said: str) -> Usage | None:
         return None
     fields = cast("Mapping[str, object]", usage)
     details = _details(fields, given)
+    read, written = _cached(fields, details), _count(details, "cache_write_tokens")
+    tokens = _count(fields, f"{given}_tokens")
     return Usage(
-        _count(fields, f"{given}_tokens"),
-        _count(fields, f"{said}_tokens"),
-        _cached(fields, details),
-        _count(details, "cache_write_tokens"),
+        tokens,
+        whole_output(tokens, _count(fields, f"{said}_tokens"), _count(fields, "total_tokens"), (read, read + written)),
+        read,
+        written,
         _count(_details(fields, said), "reasoning_tokens"),
     )
+
+
+def whole_output(given: int, said: int, total: int, cached: Container[int]) -> int:
+    """Return the output with its reasoning, which xAI and Gemini count in the total alone.
+
+    ``cached`` are the numbers of cached tokens: what the total has beyond input and output may be those, too, of a
+    server that counts them apart.
+    """
+    beyond = total - given - said
+    return said if beyond <= 0 or beyond in cached else said + beyond
 
 
 def _cached(fields: Mapping[str, object], details: Mapping[str, object]) -> int:

@@ -263,6 +263,10 @@ def test_a_model_without_a_price_has_no_sum_in_dollars() -> None:
             RecordedCall(Usage(30, 5, 10, 0, 2)),
         ),
         ({"input_tokens": 5, "cached_input_tokens": 10}, RecordedCall(Usage(10, 0, 10))),
+        (
+            {"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": 135},
+            RecordedCall(Usage(32, 103)),
+        ),
         ({"prompt_tokens": 30, "completion_tokens": 5, "cached_tokens": 10}, RecordedCall(Usage(30, 5, 10))),
         ({"prompt_tokens": 30, "completion_tokens": 5, "prompt_cache_hit_tokens": 9}, RecordedCall(Usage(30, 5, 9))),
         ({"input_tokens": -1, "output_tokens": True}, None),

@@ -11,6 +11,7 @@ from typing import cast
 
 import msgspec
 
+from chatstack.providers.openai.usages import whole_output
 from chatstack.values.responses import Usage
 
 _MOST_TOKENS = 10**12
@@ -202,6 +203,7 @@ def _usage(fields: Mapping[str, object]) -> Usage:
     thought = max(
         _count(_object(fields.get(f"{output}_details")), "reasoning_tokens"), _count(fields, "reasoning_output_tokens")
     )
+    said = whole_output(given, said, _count(fields, "total_tokens"), (read, read + written))
     return Usage(max(given, read), said, read, min(written, max(0, given - read)), thought)
 
 
