@@ -17,11 +17,14 @@ _WHOLE = (int,) * len(Usage.__struct_fields__)
 
 
 def is_modest(usage: Usage | None, most: int = SLACK) -> bool:
-    """Tell whether all figures are whole numbers up to ``most``; they nearly always are."""
+    """Tell whether all figures are whole numbers up to ``most``, and those of the cache within the input; they nearly
+    always are."""
     if usage is None:
         return True
     figures = astuple(usage)
-    return tuple(map(type, figures)) == _WHOLE and min(figures) >= 0 and max(figures) <= most
+    if tuple(map(type, figures)) != _WHOLE or min(figures) < 0 or max(figures) > most:
+        return False
+    return max(usage.cache_read_tokens, usage.cache_write_tokens) <= (usage.input_tokens or most)
 
 
 def credible(usage: Usage, most: Callable[[int], int] | None = None) -> Usage:
@@ -29,13 +32,15 @@ def credible(usage: Usage, most: Callable[[int], int] | None = None) -> Usage:
 
     Implausible is a figure that is negative, or no whole number (12.0 is one), or larger than ``most`` of that figure
     gives. Cached tokens are part of the input, reasoning tokens of the output: without a plausible sum they become 0,
-    too.
+    too, and more tokens read from the cache, or written to it, than the input has are implausible. An input of 0 says
+    nothing: in a stream it may have come with an earlier update.
     """
     if is_modest(usage):
         return usage
     figures: tuple[object, ...] = astuple(usage)
     given, said, read, written, reasoned = (_believed(figure, most) for figure in figures)
-    cached = (0, 0) if given is None else (read or 0, written or 0)
+    within = 0 if given is None else given or LARGEST
+    cached = [figure if figure is not None and figure <= within else 0 for figure in (read, written)]
     return Usage(given or 0, said or 0, *cached, 0 if said is None else reasoned or 0)
 
 
