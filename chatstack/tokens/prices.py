@@ -101,6 +101,9 @@ class Price(msgspec.Struct, frozen=True):
         """Return the dollars for the input and the output of one request; None if unknown."""
         read, written = usage.cache_read_tokens, usage.cache_write_tokens
         total = self.of(Split(read, written, max(0, usage.input_tokens - read - written)))
+        if total is not None and self.write is not None and self.write_for_an_hour is not None:
+            dearer = self.write_for_an_hour.at(usage.input_tokens) - self.write.at(usage.input_tokens)
+            total += usage.hour_write_tokens * dearer / _MILLION
         if total is None or not usage.output_tokens:
             return total
         if self.output is None:

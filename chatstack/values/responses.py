@@ -19,13 +19,15 @@ the model goes on when it is sent its answer back."""
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens as the provider reported them. ``input_tokens`` includes reads from and writes to the cache,
-    ``output_tokens`` includes reasoning."""
+    ``output_tokens`` includes reasoning. ``hour_write_tokens`` are those of ``cache_write_tokens`` that were written to
+    a cache that lives an hour, which costs more."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+    hour_write_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -34,6 +36,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
             self.cache_read_tokens + other.cache_read_tokens,
             self.cache_write_tokens + other.cache_write_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
+            self.hour_write_tokens + other.hour_write_tokens,
         )
 
     @property

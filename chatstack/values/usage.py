@@ -24,7 +24,8 @@ def is_modest(usage: Usage | None, most: int = SLACK) -> bool:
     figures = astuple(usage)
     if tuple(map(type, figures)) != _WHOLE or min(figures) < 0 or max(figures) > most:
         return False
-    return max(usage.cache_read_tokens, usage.cache_write_tokens) <= (usage.input_tokens or most)
+    read, written, hour = usage.cache_read_tokens, usage.cache_write_tokens, usage.hour_write_tokens
+    return max(read, written) <= (usage.input_tokens or most) and hour <= (written or most)
 
 
 def credible(usage: Usage, most: Callable[[int], int] | None = None) -> Usage:
@@ -32,16 +33,16 @@ def credible(usage: Usage, most: Callable[[int], int] | None = None) -> Usage:
 
     Implausible is a figure that is negative, or no whole number (12.0 is one), or larger than ``most`` of that figure
     gives. Cached tokens are part of the input, reasoning tokens of the output: without a plausible sum they become 0,
-    too, and more tokens read from the cache, or written to it, than the input has are implausible. An input of 0 says
-    nothing: in a stream it may have come with an earlier update.
+    too. More cached tokens than input are implausible, as are more writes for an hour than writes; but a sum of 0 says
+    nothing, as in a stream it may have come with an earlier update.
     """
     if is_modest(usage):
         return usage
     figures: tuple[object, ...] = astuple(usage)
-    given, said, read, written, reasoned = (_believed(figure, most) for figure in figures)
-    within = 0 if given is None else given or LARGEST
-    cached = [figure if figure is not None and figure <= within else 0 for figure in (read, written)]
-    return Usage(given or 0, said or 0, *cached, 0 if said is None else reasoned or 0)
+    given, said, read, written, reasoned, hour = (_believed(figure, most) for figure in figures)
+    read, written = _within(given, read), _within(given, written)
+    reasoned, hour = None if said is None else reasoned, _within(written, hour)
+    return Usage(given or 0, said or 0, read or 0, written or 0, reasoned or 0, hour or 0)
 
 
 def with_usage(update: ChatUpdate, check: Callable[[Usage], Usage]) -> ChatUpdate:
@@ -86,6 +87,11 @@ def _believed(figure: object, most: Callable[[int], int] | None) -> int | None:
     if count <= SLACK:
         return count if count >= 0 else None
     return count if count <= min(LARGEST, most(count) if most is not None else LARGEST) else None
+
+
+def _within(whole: int | None, part: int | None) -> int | None:
+    """Return the part if it can be one of the whole, else None."""
+    return None if part is None or whole is None or part > (whole or LARGEST) else part
 
 
 def _shown(figure: object) -> str:

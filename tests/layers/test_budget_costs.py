@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from decimal import Decimal
 from typing import Any
@@ -22,6 +23,7 @@ from chatstack import (
     FunctionInvoker,
     Message,
     RateLimitError,
+    Spending,
     Summarizer,
     ToolCall,
     Usage,
@@ -29,9 +31,11 @@ from chatstack import (
     find,
 )
 from chatstack.client.protocol import ProviderInfo
+from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.testing import ScriptedClient
 from chatstack.tokens import prices
-from chatstack.tokens.prices import Price, Rate
+from chatstack.tokens.prices import Price, Rate, price_of
+from tests.servers import answering_with
 
 MILLION = 1_000_000
 WORK = "x" * 4 * MILLION
@@ -219,6 +223,47 @@ def test_the_cost_of_a_conversation_is_kept_with_it() -> None:
     budget = find(client, Budget)
     assert budget is not None
     assert "1200000 tokens" in repr(budget.spending.of("c")).replace(",", "")
+
+
+@pytest.mark.parametrize("lifetimes", [{"ephemeral_5m_input_tokens": 100_000}, {"ephemeral_1h_input_tokens": 100_000}])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_what_anthropic_wrote_to_a_cache_costs_by_how_long_it_lives(lifetimes: dict[str, int], streaming: bool) -> None:
+    usage: dict[str, Any] = {"input_tokens": 10, "cache_creation_input_tokens": 100_000, "cache_creation": lifetimes}
+    found = price_of("claude-opus-4-6")
+    assert found is not None
+    written = found.write_for_an_hour if "ephemeral_1h_input_tokens" in lifetimes else found.write
+    assert written is not None
+    assert found.output is not None
+    expected = (100_000 * written.base + 10 * found.input.base + 10 * found.output.base) / MILLION
+
+    message: dict[str, Any] = {"id": "m", "type": "message", "role": "assistant", "model": "claude-opus-4-6"}
+    begun = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
+    text = {"type": "text", "text": "done"}
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": begun},
+        {"type": "content_block_start", "index": 0, "content_block": text},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 10}},
+        {"type": "message_stop"},
+    ]
+    whole = {**message, "content": [text], "stop_reason": "end_turn", "usage": {**usage, "output_tokens": 10}}
+    spending = Spending()
+
+    lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
+    body = "".join(lines) if streaming else json.dumps(whole)
+    http = answering_with(body.encode(), "text/event-stream" if streaming else "application/json", of_openai=False)
+
+    async def run() -> None:
+        client = AnthropicChatClient("claude-opus-4-6", api_key="k", max_retries=0, cache="1h", http_client=http)
+        stack = ChatStack(client).use(Budget, max_cost=100, per="conversation", spending=spending).build()
+        if streaming:
+            async for _ in stack.get_streaming_response(WORK, conversation_id="c"):
+                pass
+        else:
+            await stack.get_response(WORK, conversation_id="c")
+
+    asyncio.run(run())
+    assert spending.of("c").cost == expected
 
 
 def test_usage_that_is_told_in_parts_costs_what_it_costs_in_one() -> None:

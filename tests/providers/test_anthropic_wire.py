@@ -536,6 +536,16 @@ def test_input_tokens_include_what_went_through_the_cache() -> None:
     assert usage_from_wire({"input_tokens": 3, "output_tokens": 1, "cache_read_input_tokens": None}) == Usage(3, 1)
 
 
+def test_writes_to_a_cache_that_lives_an_hour_are_told_apart() -> None:
+    lifetimes: dict[str, Any] = {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 4}
+    usage = {"input_tokens": 3, "output_tokens": 9, "cache_creation_input_tokens": 7, "cache_creation": lifetimes}
+    assert usage_from_wire(usage) == Usage(10, 9, 0, 7, hour_write_tokens=4)
+    assert usage_from_wire({**usage, "cache_creation_input_tokens": 2}) == Usage(5, 9, 0, 2, hour_write_tokens=2)
+    without: tuple[object, ...] = (None, [], {"ephemeral_1h_input_tokens": None})
+    for nothing in without:
+        assert usage_from_wire({**usage, "cache_creation": nothing}) == Usage(10, 9, 0, 7)
+
+
 def test_compactions_and_advice_are_overhead() -> None:
     iterations = [
         {"type": "compaction", "input_tokens": 100, "cache_read_input_tokens": 5, "output_tokens": 20},

@@ -13,6 +13,7 @@ from genai_prices.types import ModelPrice, Tier, TieredPrices
 
 from chatstack.tokens import prices
 from chatstack.tokens.prices import Price, Rate, Split, price_of, terms_of
+from chatstack.values.responses import Usage
 
 
 def converted(provider: str, model: str = "m", **published: Decimal | TieredPrices) -> Price | None:
@@ -111,6 +112,22 @@ def test_a_cache_that_lives_an_hour_is_written_at_its_own_price() -> None:
         (Rate(Decimal(5)), 300),
     ]
     assert long[0].of(Split(0, 1_000, 0)) == Decimal(9) / 1_000
+
+
+def test_of_the_writes_those_that_live_an_hour_cost_more() -> None:
+    rates: dict[str, Any] = {
+        "input_mtok": Decimal(4),
+        "cache_read_mtok": Decimal("0.4"),
+        "cache_write_mtok": Decimal(5),
+    }
+    usage = Usage(1_000, 0, 100, 600, hour_write_tokens=200)
+    price, other = converted("anthropic", **rates), converted("openai", **rates)
+
+    assert price is not None
+    assert other is not None
+    assert price.of_usage(usage) == Decimal(300 * 4 + 40 + 400 * 5 + 200 * 8) / 1_000_000
+    assert price.with_long_cache().of_usage(usage) == Decimal(300 * 4 + 40 + 600 * 8) / 1_000_000
+    assert other.of_usage(usage) == Decimal(300 * 4 + 40 + 600 * 5) / 1_000_000
 
 
 def test_without_a_price_of_reading_all_tokens_cost_the_same() -> None:

@@ -17,7 +17,7 @@ NO_BOUND: Callable[[int], int] = lambda figure: figure  # noqa: E731
 
 @pytest.mark.parametrize("figure", [0, 1, SLACK])
 def test_usage_that_may_be_true_is_handed_on_as_it_is(figure: int) -> None:
-    usage = Usage(figure, figure, figure, figure, figure)
+    usage = Usage(figure, figure, figure, figure, figure, figure)
     assert credible(usage) is usage
 
 
@@ -47,6 +47,8 @@ def test_what_belongs_to_a_figure_goes_with_it() -> None:
 def test_no_more_can_be_cached_than_there_is_input() -> None:
     assert credible(Usage(100, 9, 90_000)) == credible(Usage(100, 9, 0, 101)) == Usage(100, 9)
     assert credible(Usage(100, 9, 101, 100)) == Usage(100, 9, 0, 100)
+    assert credible(Usage(100, 9, 0, 50, hour_write_tokens=51)) == Usage(100, 9, 0, 50)
+    assert credible(Usage(100, 9, 0, 101, hour_write_tokens=50)) == Usage(100, 9)
     assert doubted(Usage(100, 9, 90_000), Usage(100, 9)) == ["cache_read_tokens 90,000"]
     for usage in (Usage(100, 9, 100), Usage(100, 9, 0, 100)):
         assert credible(usage) is usage

@@ -211,13 +211,13 @@ def usage_from_wire(usage: Mapping[str, object]) -> Usage:
     """Return the usage of the answer itself; the input includes cache reads and writes, which Anthropic counts
     apart."""
     read, written = _count(usage, "cache_read_input_tokens"), _count(usage, "cache_creation_input_tokens")
-    details = usage.get("output_tokens_details")
     return Usage(
         input_tokens=_count(usage, "input_tokens") + read + written,
         output_tokens=_count(usage, "output_tokens"),
         cache_read_tokens=read,
         cache_write_tokens=written,
-        reasoning_tokens=_count(cast("WireObject", details), "thinking_tokens") if isinstance(details, Mapping) else 0,
+        reasoning_tokens=_count(usage.get("output_tokens_details"), "thinking_tokens"),
+        hour_write_tokens=min(written, _count(usage.get("cache_creation"), "ephemeral_1h_input_tokens")),
     )
 
 
@@ -285,6 +285,6 @@ def _max_tokens(options: ChatOptions) -> int:
     return DEFAULT_MAX_TOKENS + (budget if isinstance(budget, int) else 0)
 
 
-def _count(usage: Mapping[str, object], name: str) -> int:
-    value = usage.get(name)
+def _count(usage: object, name: str) -> int:
+    value = cast("WireObject", usage).get(name) if isinstance(usage, Mapping) else None
     return value if isinstance(value, int) else 0

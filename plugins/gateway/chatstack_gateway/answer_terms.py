@@ -46,11 +46,13 @@ def refusal_of(response: ChatResponse) -> str:
 def usage_of(form: Form, usage: Usage) -> WireObject:
     """Return the tokens as that API reports them."""
     if form == "messages":
-        plain = max(0, usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens)
+        written, hour = usage.cache_write_tokens, usage.hour_write_tokens
+        lifetimes = {"ephemeral_5m_input_tokens": max(0, written - hour), "ephemeral_1h_input_tokens": hour}
         return {
-            "input_tokens": plain,
+            "input_tokens": max(0, usage.input_tokens - usage.cache_read_tokens - written),
             "cache_read_input_tokens": usage.cache_read_tokens,
-            "cache_creation_input_tokens": usage.cache_write_tokens,
+            "cache_creation_input_tokens": written,
+            "cache_creation": lifetimes,
             "output_tokens": usage.output_tokens,
         }
     taken, said = ("prompt", "completion") if form == "chat" else ("input", "output")

@@ -200,7 +200,7 @@ def test_recorded_figures_do_not_depend_on_processes(tmp_path: Path) -> None:
 
 def test_a_sum_of_parts_is_the_whole() -> None:
     calls = [
-        RecordedCall(Usage(100, 10, 50, 20), 10, True, model="claude-sonnet-4-5"),
+        RecordedCall(Usage(100, 10, 50, 20, hour_write_tokens=10), True, model="claude-sonnet-4-5"),
         RecordedCall(Usage(200, 20), tells_writes=False),
         RecordedCall(),
         None,
@@ -243,7 +243,7 @@ def test_a_model_without_a_price_has_no_sum_in_dollars() -> None:
 @pytest.mark.parametrize(
     ("usage", "expected"),
     [
-        (claude_usage(3, 10, 20, 5, hour=8), RecordedCall(Usage(33, 5, 10, 20), 8)),
+        (claude_usage(3, 10, 20, 5, hour=8), RecordedCall(Usage(33, 5, 10, 20, hour_write_tokens=8))),
         ({"input_tokens": 3, "output_tokens": 5}, RecordedCall(Usage(3, 5))),
         (
             {"input_tokens": 30, "input_tokens_details": {"cached_tokens": 10}, "output_tokens": 5},

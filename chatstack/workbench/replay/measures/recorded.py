@@ -13,7 +13,7 @@ from decimal import Decimal
 
 import msgspec
 
-from chatstack.tokens.prices import Price, Split, price_of
+from chatstack.tokens.prices import Price, price_of
 from chatstack.values.responses import Usage
 from chatstack.workbench.replay.measures.costs import Spending
 from chatstack.workbench.replay.reading.usages import RecordedCall
@@ -72,7 +72,7 @@ class Recorded:
         self.calls += 1
         self.usage += call.usage
         price = price_of(prices_of or call.model) or price_of(prices_of or model)
-        given, said = (None, None) if price is None else _cost(call, call.usage, price)
+        given, said = (None, None) if price is None else _cost(call.usage, price)
         self.usd_input, self.usd_output = _sum(self.usd_input, given), _sum(self.usd_output, said)
         self.computed += computed
         self.partial_outputs += call.output_is_partial
@@ -113,16 +113,9 @@ class Recorded:
         return [*sentences, f"The record is partial: {'; '.join(lacks)}, of {of:,} calls."] if lacks else sentences
 
 
-def _cost(call: RecordedCall, usage: Usage, price: Price) -> tuple[Decimal | None, Decimal | None]:
+def _cost(usage: Usage, price: Price) -> tuple[Decimal | None, Decimal | None]:
     """Return the dollars for the input and for the output of a call."""
-    read, written = usage.cache_read_tokens, usage.cache_write_tokens
-    given = price.of(Split(read, written, max(0, usage.input_tokens - read - written)))
-    if call.hour_write_tokens and given is not None:
-        longer = price.with_long_cache().write
-        short = price.write
-        if longer is not None and short is not None:
-            size = usage.input_tokens
-            given += call.hour_write_tokens * (longer.at(size) - short.at(size)) / 1_000_000
+    given = price.of_usage(msgspec.structs.replace(usage, output_tokens=0))
     said = None if price.output is None else usage.output_tokens * price.output.at(usage.input_tokens) / 1_000_000
     return given, said
 

@@ -23,13 +23,12 @@ _CACHED = ("cached_input_tokens", "cached_tokens", "prompt_cache_hit_tokens")
 class RecordedCall(msgspec.Struct, frozen=True):
     """A recorded call: its usage, None if that was not recorded.
 
-    ``hour_write_tokens`` are those of the cache writes that live an hour, ``model`` is "" for that of the recording.
-    ``output_is_partial`` means that the answer's tokens were written down before it had ended, ``tells_writes`` that
-    the recording has a place for cache writes; ``id`` is that of the answer, where a log tells it.
+    ``model`` is "" for that of the recording. ``output_is_partial`` means that the answer's tokens were written down
+    before it had ended, ``tells_writes`` that the recording has a place for cache writes; ``id`` is that of the answer,
+    where a log tells it.
     """
 
     usage: Usage | None = None
-    hour_write_tokens: int = 0
     output_is_partial: bool = False
     tells_writes: bool = True
     model: str = ""
@@ -41,7 +40,6 @@ class RecordedCall(msgspec.Struct, frozen=True):
         counts = {name: max(getattr(mine, name), getattr(theirs, name)) for name in Usage.__struct_fields__}
         return RecordedCall(
             None if self.usage is None and other.usage is None else Usage(**counts),
-            max(self.hour_write_tokens, other.hour_write_tokens),
             self.output_is_partial and other.output_is_partial,
             self.tells_writes and other.tells_writes,
             self.model or other.model,
@@ -171,8 +169,7 @@ def recorded_call(usage: object, *, model: str = "", output_is_partial: bool = F
     found = _usage(fields)
     if found == Usage():
         return None
-    hour = _count(_object(fields.get("cache_creation")), "ephemeral_1h_input_tokens")
-    return RecordedCall(found, min(hour, found.cache_write_tokens), output_is_partial, model=model)
+    return RecordedCall(found, output_is_partial, model=model)
 
 
 def atif_call(metrics: object, *, model: str = "", is_sum: bool = False) -> RecordedCall | None:
@@ -196,7 +193,8 @@ def _usage(fields: Mapping[str, object]) -> Usage:
     given, said = _count(fields, prompt), _count(fields, output)
     if any(name in fields for name in _ANTHROPIC):
         read, written = (_count(fields, name) for name in _ANTHROPIC)
-        return Usage(given + read + written, said, read, written)
+        hour = _count(_object(fields.get("cache_creation")), "ephemeral_1h_input_tokens")
+        return Usage(given + read + written, said, read, written, hour_write_tokens=min(hour, written))
     details = _object(fields.get(f"{prompt}_details"))
     read = max(_count(details, "cached_tokens"), *(_count(fields, name) for name in _CACHED))
     written = _count(details, "cache_write_tokens")
