@@ -17,8 +17,8 @@ import msgspec
 
 from chatstack.client.protocol import ProviderInfo
 from chatstack.lru import Lru
-from chatstack.tokens.caching import CACHE_SECONDS, CACHED_FROM
-from chatstack.tokens.prices import terms_of
+from chatstack.tokens.caching import CACHED_FROM
+from chatstack.tokens.prices import cache_seconds
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest, DeclaredTool, ToolDeclaration
 from chatstack.values.responses import Usage
@@ -90,7 +90,7 @@ class PromptCaches:
         tokens = min(before.tokens, usage.input_tokens) - usage.cache_read_tokens
         if tokens < CACHED_FROM:
             return None
-        lifetime = info.cache_seconds or terms_of(info.name, server[-1]).lifetime_seconds or CACHE_SECONDS
+        lifetime = cache_seconds(info, server[-1])
         pause = started - before.started
         return CacheMiss(tokens, _reason(before, left, is_over=pause >= lifetime), pause, lifetime)
 

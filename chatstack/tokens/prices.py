@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from chatstack.client.protocol import ProviderInfo
+from chatstack.tokens.caching import CACHE_SECONDS
 from chatstack.tokens.published import published
 from chatstack.values.responses import Usage
 
@@ -155,6 +157,13 @@ def price_from(provider: str, model: str, prices: ModelPrice) -> Price | None:
     return Price(model, provider, each, read, write, terms.minimum_tokens, terms.lifetime_seconds, source, output, hour)
 
 
+def cache_seconds(info: ProviderInfo, model: str) -> float:
+    """Return the lifetime of a provider's cache: the chosen one, else the published one for that model, else the
+    shortest that providers have."""
+    return info.cache_seconds or terms_of(info.name, model).lifetime_seconds or CACHE_SECONDS
+
+
+@functools.lru_cache(maxsize=256)
 def terms_of(provider: str, model: str) -> Terms:
     """Return the cache terms of a provider for a model, both named as ``genai-prices`` names them."""
     fitting = (terms for owner, start, terms in _TERMS if owner == provider and re.match(start, model))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -332,6 +333,30 @@ def test_a_cache_that_has_run_out_makes_it_free(seconds: float, is_cleared: bool
     now[0] += seconds
     sent = cleared.send([*HISTORY, Message.assistant("ok"), Message.user("and now?")])
     assert (texts(sent) == ["-"]) is is_cleared
+
+
+@pytest.mark.parametrize(
+    ("info", "seconds"),
+    [
+        (ProviderInfo(name="anthropic", model="claude-sonnet-4-5"), 300),
+        (ProviderInfo(name="anthropic", model="claude-sonnet-4-5", cache_seconds=3_600), 3_600),
+        (ProviderInfo(name="openai", model="gpt-5.6"), 1_800),
+        (ProviderInfo(name="openai", model="gpt-4o"), 300),
+        (ProviderInfo(name="unheard of"), 300),
+    ],
+    ids=["published", "chosen", "published as longer", "of an older model", "unknown"],
+)
+def test_a_cache_has_run_out_when_it_has_lived_as_long_as_the_provider_keeps_it(
+    info: ProviderInfo, seconds: int
+) -> None:
+    for pause, is_cleared in ((seconds - 1, False), (seconds, True)):
+        now = [1_000.0]
+        provider = ScriptedClient(["ok"], info=info)
+        cleared = waiting(provider=provider, memory=ContextMemory(clock=partial(now.__getitem__, 0)))
+        cleared.send(HISTORY)
+        now[0] += pause
+        sent = cleared.send([*HISTORY, Message.assistant("ok"), Message.user("and now?")])
+        assert (texts(sent) == ["-"]) is is_cleared
 
 
 @pytest.mark.parametrize(("cached", "is_cleared"), [(None, False), (0, True)])

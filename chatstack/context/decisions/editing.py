@@ -9,7 +9,7 @@ import msgspec
 from opentelemetry.trace import Span
 
 from chatstack.client.options import options_key, versioned
-from chatstack.client.protocol import ChatClient, chain, provider_info
+from chatstack.client.protocol import ChatClient, ProviderInfo, chain, provider_info
 from chatstack.context.decisions.agreement import Agreement
 from chatstack.context.decisions.binding import Binding
 from chatstack.context.decisions.carrying import carried_out, keep_carried
@@ -81,15 +81,14 @@ class ContextEditing:
         """Make the editing of a layer around this client; ``options`` is the layer or strategy with the options."""
         layer, memory, telemetry = type(options).__name__, services.memory, services.telemetry
         check_counter(layer, counter)
-        info = provider_info(inner)
-        reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
+        info = provider_info(inner) or ProviderInfo(name="")
         owner = f"{options_key(options)},{options_key(counter)}"
         place = f"{versioned(options)}#{sum(_name_in_recipe(each) == layer for each in chain(inner))}"
-        weighing = Weighing(memory, counter, memory.sizes_by(counter), reserve)
+        weighing = Weighing(memory, counter, memory.sizes_by(counter), info)
         binding = Binding(memory, Agreement(memory, telemetry), owner, place)
         reports = Reports(memory, services.calibration, counter)
         name = str(getattr(options, "name", layer))
-        return cls(memory, telemetry, counter, owner, name, model, by_original, weighing, binding, reports)
+        return cls(memory, telemetry, counter, owner, name, info.model, by_original, weighing, binding, reports)
 
     def replay(self, opened: Opened, *, limit: int = 0) -> Asking[Context]:
         """Return the context with the edits decided for its history, or for a beginning of it. ``limit`` is the size

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from chatstack.client.protocol import ProviderInfo
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.plans import Plan
 from chatstack.context.edits.repairing import has_answer_since, repair_plan
@@ -21,8 +22,8 @@ from chatstack.context.requests.opened import who_of
 from chatstack.context.requests.saying import say_bypassed, say_rejected, say_repaired, say_unstable
 from chatstack.errors import InputError
 from chatstack.telemetry.emission import Telemetry
-from chatstack.tokens.caching import CACHE_SECONDS
 from chatstack.tokens.counter import TokenCounter
+from chatstack.tokens.prices import cache_seconds
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest
 
@@ -35,14 +36,14 @@ _ANSWERED = "repair:answered"
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """The sizes of requests, as one layer counts them. ``default_reserve`` is what its provider reserves for an answer
-    where the options ask for no bound."""
+    """The sizes of requests, as one layer counts them. ``info`` is its provider's, which tells how long a cache lives,
+    and what is reserved for an answer where the options ask for no bound."""
 
     memory: ContextMemory
     counter: TokenCounter
     size_of: Callable[[Message], int]
     """The size of a message, counted once."""
-    default_reserve: int
+    info: ProviderInfo
 
     def weighed(
         self, request: ChatRequest, seen: Recognised, last: LastAnswer | None, *, tokens: int | None = None
@@ -62,17 +63,17 @@ class Weighing:
             fixed_tokens=self.memory.options_size(request.options, self.counter),
             size_of=self.size_of,
             reserved_tokens=asked or 0,
-            default_reserve_tokens=self.default_reserve if asked is None else 0,
-            is_cold=last is not None and self._is_cold(last),
+            default_reserve_tokens=self.info.default_max_tokens if asked is None else 0,
+            is_cold=last is not None and self._is_cold(last, request.options.model or self.info.model),
         )
 
     def counted(self, seen: Recognised) -> Asking[None]:
         """Count the many new messages of a history; few are counted where they are weighed."""
         yield from aside(lambda: seen.history.sums(seen.length, self.counter, self.size_of), seen.length)
 
-    def _is_cold(self, last: LastAnswer) -> bool:
+    def _is_cold(self, last: LastAnswer, model: str) -> bool:
         """Return True if hardly anything of the history with this answer is in the provider's cache."""
-        return last.missed_cache or self.memory.clock() - last.at >= CACHE_SECONDS
+        return last.missed_cache or self.memory.clock() - last.at >= cache_seconds(self.info, model)
 
 
 class Came(msgspec.Struct, frozen=True):
