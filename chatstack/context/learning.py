@@ -14,6 +14,7 @@ from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.requests.opened import Opened
 from chatstack.context.requests.reports import keep_answer
 from chatstack.tokens.counter import TokenCounter
+from chatstack.values.items import usage_of_request
 from chatstack.values.native import compaction_in
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
@@ -46,7 +47,8 @@ class SentRequest(msgspec.Struct, frozen=True):
         else:
             return []
         cleared = sum(each.cleared_tokens for each in answer.applied_edits) if answer.applied_edits else 0
-        usage = _of_whole(answer.usage, cleared, self.share)
+        spent = usage_of_request(answer)
+        usage = _of_whole(spent, cleared, self.share)
         is_compacted = compaction_in(said) is not None
         # Lists: they have two or three entries.
         found: list[tuple[Step, Sequence[Bound]]] = []
@@ -58,7 +60,7 @@ class SentRequest(msgspec.Struct, frozen=True):
             entry = memory.past.entry(opened.seen, said)
             if conversation not in kept:
                 kept.append(conversation)
-                keep_answer(opened, entry, answer.usage, memory.clock(), cleared)
+                keep_answer(opened, entry, spent, memory.clock(), cleared)
             # Of layers that got the same history, and count it alike, one learns; across conversations, one of all.
             # What a compaction reports is not the size of the request.
             if self._is_of(step) and not is_compacted and (conversation, counter) not in learnt:

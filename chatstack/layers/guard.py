@@ -40,6 +40,7 @@ from chatstack.tokens.calibration import is_plausible
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.default import default_counter
 from chatstack.tokens.windows import UNTOLD_SHARE, is_asked_for
+from chatstack.values.items import usage_of_request
 from chatstack.values.responses import ChatResponse
 
 CharsPerToken: TypeAlias = Annotated[float, Meta(ge=0.1, le=100)]
@@ -290,7 +291,7 @@ class ContextWindowGuard(ContextLayer):
         reserved, sizes = taken.reserved_tokens, (refused.tokens, taken.tokens)
 
         def learn(answer: ChatResponse) -> None:
-            counted, reported = sizes[1] - reserved, answer.usage.input_tokens
+            counted, reported = sizes[1] - reserved, usage_of_request(answer).input_tokens
             scale = reported / counted if is_plausible(counted, reported) else 1.0
             most, least = (reserved + int((size - reserved) * scale) for size in sizes)
             self.windows.bound(client, model, refused=most, taken=max(earlier, least))

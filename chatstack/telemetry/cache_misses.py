@@ -8,6 +8,7 @@ from chatstack.telemetry.caches import CacheMiss, MissReason
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import Value
 from chatstack.telemetry.usage import conversation_key
+from chatstack.values.items import usage_of_request
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse
 
@@ -26,7 +27,7 @@ def compare_with_last(
     Warns (``cache_missed``) once per reason and conversation, where the reason is known. ``started`` is the time by the
     clock of ``telemetry.caches``.
     """
-    miss = telemetry.caches.missed(request, info, answer.usage, started)
+    miss = telemetry.caches.missed(request, info, usage_of_request(answer), started)
     if (
         miss is not None
         and miss.reason

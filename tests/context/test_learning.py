@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -29,6 +30,7 @@ from chatstack import (
     Message,
     OutputSchema,
     ProviderInfo,
+    ProviderItem,
     Summarizer,
     TableCounter,
     TokenCounter,
@@ -66,6 +68,7 @@ class Reporting(ChatFronts):
 
     def __init__(self, report: Callable[[ChatRequest], Usage]) -> None:
         self.report = report
+        self.answer = Message.assistant("fine")
         self.info = ProviderInfo(name="reporting", model="m")
         self.requests: list[ChatRequest] = []
         self.pace: Callable[[ChatRequest], Any] | None = None
@@ -79,7 +82,7 @@ class Reporting(ChatFronts):
         yield ChatUpdate(text="fine")
         if self.pace is not None:
             await self.pace(request)
-        yield ChatUpdate(message_done=Message.assistant("fine"), usage=self.report(request), finish_reason="stop")
+        yield ChatUpdate(message_done=self.answer, usage=self.report(request), finish_reason="stop")
         if self.breaks:
             raise BrokenStreamError("cut")
 
@@ -343,6 +346,52 @@ def test_the_sum_of_several_rounds_is_no_report_of_the_first() -> None:
         assert len(provider.requests) == 2
     spans = capture.spans_named("context_guard")
     assert [span.attributes["chatstack.context.input_tokens"] for span in spans] == [900, 900]
+
+
+def items(*fields: dict[str, Any]) -> Message:
+    return Message.assistant("fine", *(ProviderItem("theirs", json.dumps(each)) for each in fields))
+
+
+SEARCH = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+SHELL = {"type": "shell_call", "id": "i1", "call_id": "c1", "action": {}}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        items(SEARCH, {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}),
+        items({"type": "bash_code_execution_tool_result", "tool_use_id": "s0", "content": {}}),
+        items({"type": "mcp_tool_use", "id": "m1"}, {"type": "mcp_tool_result", "tool_use_id": "m1", "content": []}),
+        items({"type": "web_search_call", "id": "i1", "status": "completed"}),
+        items({"type": "mcp_call", "id": "i1", "approval_request_id": None, "output": "sunny"}),
+        items(SHELL, {"type": "shell_call_output", "call_id": "c1", "output": []}),
+        items({"executableCode": {"code": "1"}}, {"codeExecutionResult": {"outcome": "OUTCOME_OK"}}),
+    ],
+    ids=["search", "after a pause", "MCP", "Responses", "MCP of Responses", "shell", "Gemini"],
+)
+def test_the_sum_of_all_passes_between_which_the_server_ran_tools_is_no_report_of_the_request(answer: Message) -> None:
+    weighed = Weighed(times(3.0))
+    weighed.provider.answer = answer
+    assert [weighed.ask(talk(40)), weighed.ask(talk(40))] == [4_000, 4_000]
+    assert weighed.ask(talk(40, "other ")) == 4_000
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        items(SEARCH),
+        items(SHELL),
+        items({"type": "computer_call", "id": "i1", "call_id": "c1", "action": {}}),
+        items({"type": "mcp_approval_request", "id": "a1", "name": "pay"}),
+        items({"type": "mcp_list_tools", "id": "l1", "tools": []}),
+        items({"executableCode": {"code": "1"}}),
+    ],
+    ids=["paused", "caller's shell", "caller's computer", "approval", "tools", "Gemini"],
+)
+def test_a_call_without_its_result_has_read_the_request_once(answer: Message) -> None:
+    weighed = Weighed(times(1.5))
+    weighed.provider.answer = answer
+    assert [weighed.ask(talk()), weighed.ask(talk())] == [900, 1_350]
 
 
 def test_where_nobody_tells_what_reached_the_provider_nothing_is_learnt() -> None:

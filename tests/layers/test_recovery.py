@@ -21,6 +21,7 @@ from chatstack import (
     Message,
     OldestFirst,
     ProviderInfo,
+    ProviderItem,
     ServerError,
     ToolCall,
     ToolResultClearer,
@@ -377,6 +378,17 @@ def test_what_was_taken_just_before_the_refusal_is_the_limit_that_is_learnt() ->
     guarded.ask(talk(19))
     guarded.ask([*talk(19), *talk(2, "more ")])
     assert guarded.windows.learnt(provider) == size(talk(19))
+
+
+def test_the_sum_of_passes_between_which_the_server_ran_tools_raises_no_bound() -> None:
+    found = ProviderItem("theirs", '{"type":"web_search_tool_result","tool_use_id":"s1","content":[]}')
+    provider = Picky(2_000, tells=nothing, counter=CharCounter(4 / 3))
+    provider.answers = [Message.assistant(found, "fine")]
+    guarded = Guarded(provider)
+    guarded.ask(talk())
+    learnt = guarded.windows.learnt(provider)
+    assert learnt is not None
+    assert learnt <= size(talk())
 
 
 def test_an_estimate_that_was_too_low_does_not_bind_other_conversations() -> None:

@@ -17,6 +17,7 @@ from chatstack import (
     Fallback,
     FunctionInvoker,
     Message,
+    ProviderItem,
     ServerError,
     ToolDeclaration,
     ToolResultClearer,
@@ -25,6 +26,7 @@ from chatstack import (
 from chatstack.client.protocol import ProviderInfo
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
+from chatstack.telemetry.cache_misses import compare_with_last
 from chatstack.telemetry.caches import PromptCaches
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.providers.cache_server import AnthropicCache, Item, OpenAICache, Server
@@ -318,6 +320,18 @@ def test_a_call_without_usage_neither_misses_nor_is_remembered() -> None:
     miss = caches.missed(second, info, Usage(9_000, 1, 0, 9_000), 400)
     assert miss is not None
     assert (miss.tokens, miss.reason, miss.pause_seconds, miss.cache_seconds) == (9_000, "pause", 400, 300)
+
+
+def test_what_is_read_again_between_tools_of_the_server_was_not_left_there_by_one_request() -> None:
+    telemetry, info = TelemetryCapture().telemetry, ProviderInfo(name="anthropic")
+    found = ProviderItem("anthropic", '{"content":[],"tool_use_id":"s1","type":"web_search_tool_result"}')
+    answer = Message.assistant(found, "sunny")
+    asked = ChatRequest((Message.user("weather?"),))
+    of_three_passes = ChatResponse(messages=(answer,), usage=Usage(160_000, 5, 106_000, 54_000))
+    assert compare_with_last(telemetry, asked, info, 0, of_three_passes) is None
+    then = ChatRequest((*asked.messages, answer, Message.user("and now?")))
+    of_one = ChatResponse(messages=(Message.assistant("rain"),), usage=Usage(60_000, 5, 54_000, 6_000))
+    assert compare_with_last(telemetry, then, info, 1, of_one) is None
 
 
 def test_what_is_known_of_no_conversation_is_no_reason() -> None:

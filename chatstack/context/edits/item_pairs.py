@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
+from chatstack.values.items import fields_of
 from chatstack.values.parts import ProviderItem
 
 
@@ -25,7 +24,7 @@ class ItemPairs:
 
     def add(self, position: int, item: ProviderItem) -> None:
         """Add the next item."""
-        fields = _fields_of(item)
+        fields = fields_of(item)
         if fields is None:
             return
         asked = fields.asked
@@ -60,7 +59,7 @@ def waits_for_caller(items: Iterable[ProviderItem]) -> bool:
     """Return True if items of an answer hold a call that the caller runs, or a request for its approval, and no result
     of it. What runs at the provider is not waited for."""
     open_ids: set[str | None] = set()
-    for fields in filter(None, map(_fields_of, items)):
+    for fields in filter(None, map(fields_of, items)):
         if fields.is_callers:
             open_ids.add(fields.own)
         open_ids.discard(fields.asked)
@@ -69,42 +68,5 @@ def waits_for_caller(items: Iterable[ProviderItem]) -> bool:
 
 def is_linked(item: ProviderItem) -> bool:
     """Return True if an item may belong to another one."""
-    fields = _fields_of(item)
+    fields = fields_of(item)
     return fields is not None and bool(fields.own or fields.asked)
-
-
-class _Fields(msgspec.Struct, gc=False):
-    """The fields that tell which items belong together: of Anthropic's blocks, and of items of OpenAI's Responses."""
-
-    type: str = ""
-    id: str | None = None
-    call_id: str | None = None
-    tool_use_id: str | None = None
-    approval_request_id: str | None = None
-
-    @property
-    def own(self) -> str | None:
-        """The id by which a result names it."""
-        if self.type.endswith("_call"):
-            return self.call_id
-        return self.id if self.type.endswith(("_tool_use", "_approval_request")) else None
-
-    @property
-    def is_callers(self) -> bool:
-        """True for a call whose result the caller gives; a type that says ``tool`` is of a tool that runs elsewhere."""
-        return bool(self.own) and not self.type.endswith(("_tool_use", "_tool_call"))
-
-    @property
-    def asked(self) -> str | None:
-        """The id of the call that it answers."""
-        return self.tool_use_id or self.approval_request_id or (self.call_id if self.type.endswith("_output") else None)
-
-
-_decode = msgspec.json.Decoder(_Fields).decode
-
-
-def _fields_of(item: ProviderItem) -> _Fields | None:
-    try:
-        return _decode(item.json)
-    except (msgspec.DecodeError, RecursionError):
-        return None
