@@ -58,7 +58,8 @@ class ContextWindowGuard(ContextLayer):
     the reserved output (``max_tokens`` of the options). ``max_context_tokens`` is a number, or ``"auto"`` for the
     model's window; only there, what the provider reserves where the options name nothing counts, too (Anthropic's
     8,192). ``warning_threshold`` is a share of it. ``prune_on_overflow`` removes the oldest units, whole ones
-    only, down to ``prune_to`` (a share), and the same ones again on later calls; never system, pinned and summary
+    only, down to ``prune_to`` (a share of it, too, with the reserved output), and the same ones again on later calls;
+    if the reserve is larger than that share, all goes that may. It never removes system, pinned and summary
     messages, the first and the latest user message, or calls that wait for results. A tool result that the model has
     not seen yet is never removed; where it is too large it is shortened, and ``tool_result_shortened`` warned of. Where
     nothing else is left, a summary is shortened, too. What cannot be made to fit is sent as it is, or, with
