@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from langchain_core.messages import AIMessageChunk, ToolCallChunk
 from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
 from langchain_core.messages.tool import tool_call_chunk
@@ -58,10 +60,13 @@ def from_usage_metadata(reported: UsageMetadata | None) -> Usage | None:
     if reported is None:
         return None
     read, wrote = reported.get("input_token_details", {}), reported.get("output_token_details", {})
+    # ``langchain-anthropic`` tells writes by their lifetimes, and then none in all.
+    short, hour = (cast("int", read.get(f"ephemeral_{each}_input_tokens") or 0) for each in ("5m", "1h"))
     return Usage(
         reported["input_tokens"],
         reported["output_tokens"],
         read.get("cache_read", 0),
-        read.get("cache_creation", 0),
+        read.get("cache_creation", 0) or short + hour,
         wrote.get("reasoning", 0),
+        hour,
     )

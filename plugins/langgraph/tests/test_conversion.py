@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from langchain_core.messages import (
@@ -16,6 +16,7 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
+from langchain_core.messages.ai import UsageMetadata
 from msgspec import structs
 
 from chatstack import (
@@ -29,8 +30,10 @@ from chatstack import (
     Text,
     ToolCall,
     ToolResult,
+    Usage,
 )
 from chatstack_langgraph import from_langchain, to_langchain
+from chatstack_langgraph.updates import from_usage_metadata
 
 THINKING = '{"type": "thinking", "thinking": "hm", "signature": "s"}'
 
@@ -203,6 +206,16 @@ def test_ids_names_metadata_usage_and_artifacts_ride_along() -> None:
     kept = from_langchain([said, told])
     assert to_langchain(kept) == [said, told]
     assert from_langchain([said], keep_rest=False) == [Message.assistant("fine")]
+
+
+def test_usage_tells_cache_writes_by_their_lifetimes_as_langchain_anthropic_writes_them() -> None:
+    details: dict[str, Any] = {"cache_read": 10, "cache_creation": 0}
+    lifetimes = {"ephemeral_5m_input_tokens": 80, "ephemeral_1h_input_tokens": 70}
+    reported: dict[str, Any] = {"input_tokens": 360, "output_tokens": 30, "total_tokens": 390}
+    reported["input_token_details"] = {**details, **lifetimes}
+    assert from_usage_metadata(cast("UsageMetadata", reported)) == Usage(360, 30, 10, 150, 0, 70)
+    reported["input_token_details"] = {**details, "cache_creation": 50}
+    assert from_usage_metadata(cast("UsageMetadata", reported)) == Usage(360, 30, 10, 50)
 
 
 def test_what_other_wires_keep_stays_theirs_beside_it() -> None:
