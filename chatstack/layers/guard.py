@@ -25,15 +25,7 @@ from chatstack.context.requests.services import ContextServices
 from chatstack.context.run import ContextLayer
 from chatstack.context.strategies.pruning import OldestFirst
 from chatstack.errors import ContextOverflowError, FallbackError
-from chatstack.layers.refusals import (
-    input_in,
-    is_of_another,
-    is_size,
-    limit_in,
-    overflow_in,
-    taken_before,
-    tells_nothing,
-)
+from chatstack.layers.refusals import input_in, is_quoted, is_size, limit_in, overflow_in, taken_before, tells_nothing
 from chatstack.stack.order import ContextStage
 from chatstack.telemetry.spans import Value
 from chatstack.tokens.calibration import is_plausible
@@ -258,7 +250,7 @@ class ContextWindowGuard(ContextLayer):
                 refusal = answer[0]
                 continue
             if told is not None and context.tokens <= told:  # what was taken although it is larger disproves it
-                if not (is_of_another(refusal, before) and self._is_last(arrived)):
+                if not (is_quoted(refusal, before) and self._is_last(arrived)):
                     self.windows.learn(self.inner, opened.model or None, told)
             elif told is None and tells_nothing(refusal) and self._is_last(arrived):
                 self._learn_bounds(answer[0], before, context, opened)

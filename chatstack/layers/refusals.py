@@ -30,7 +30,7 @@ def limit_in(refusal: ContextOverflowError, context: Context) -> int | None:
     return limit if limit is not None and 0 < limit <= highest else None
 
 
-def is_of_another(refusal: ContextOverflowError, context: Context) -> bool:
+def is_quoted(refusal: ContextOverflowError, context: Context) -> bool:
     """Tell whether the size in a refusal is far below the estimate: the server has quoted what the request says of
     another one, whose limit is not this server's."""
     return refusal.actual is not None and refusal.actual * _FURTHEST < context.input_tokens
