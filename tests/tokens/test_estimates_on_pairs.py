@@ -86,7 +86,7 @@ def test_the_recordings_are_those_that_the_bounds_were_set_for() -> None:
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 def test_a_cold_estimate_is_near_what_was_billed(provider: str) -> None:
-    """Measured: 2.8 % and 8.3 % at OpenAI, 2.3 % and 11.6 % at Anthropic."""
+    """Measured: 3.2 % and 8.9 % at OpenAI, 2.5 % and 11.6 % at Anthropic."""
     errors = [each.error for each in of(provider)]
     assert quantile(errors, 0.5) < 0.05
     assert quantile(errors, 0.9) < 0.2
@@ -177,7 +177,7 @@ def test_calls_of_a_coding_agent_are_all_but_known_from_the_second_on() -> None:
 
 
 def test_calls_with_tools_that_no_estimate_knew_of_are_all_but_known_too() -> None:
-    """Measured: 0.4 % and 1.6 %. The schemas are not in the recordings: what the anchor holds need not be known."""
+    """Measured: 0.6 % and 1.7 %. The schemas are not in the recordings: what the anchor holds need not be known."""
     found = runs("tau2_activegraph.dev", "openai", 16)
     assert min(estimated / billed for _, calls in found for estimated, billed in calls) < 0.5
     errors = errors_along(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import itertools
 import json
 from collections.abc import Iterator
@@ -40,19 +41,22 @@ def by_characters(text: str) -> float:
         if name == "lower":
             tokens += pieces.LONG_WORD * max(0, length - 9)
         elif name == "digit":
-            tokens += pieces.FOURTH_DIGIT * (length >= 4) + pieces.DIGIT * max(0, length - 6)
+            grouped = pieces.FOURTH_DIGIT * (length >= 4) + pieces.DIGIT * max(0, length - 6)
+            tokens += grouped
         elif name == "upper":
-            tokens += pieces.CAPITAL * max(0, length - 3)
+            tokens += pieces.CAPITAL * max(0, length - 3) + pieces.LONG_CAPITALS * max(0, length - 9)
         elif name == "space":
             tokens += pieces.GAP * (length >= 2)
-    tokens = max(0.0, tokens + pieces.ESCAPE * text.count("\x1b"))
-    units = text.encode("utf-16-be", "surrogatepass")[::2]
-    return tokens + sum(pieces.TOKENS_OF_BLOCK[block] for block in units)
+    escaped = text.count("\\\\") + text.count('\\"')
+    tokens = max(0.0, tokens + pieces.ESCAPE * text.count("\x1b") + pieces.ESCAPED * escaped)
+    units = array.array("H", text.encode("utf-16", "surrogatepass"))[1:]  # without the mark of the byte order
+    tokens += sum(map(pieces.script_cost, units)) / pieces.SCRIPT_UNITS
+    return min(tokens, pieces.MOST * len(text))
 
 
 ANY = st.characters(exclude_categories=())
 TELLING = st.sampled_from(
-    "aaabzAAZ0019  \t\n\r._('\"/-\\,:;=*#~+)]}><[{$@!?|&%^`\x00\x1b\x7f\x85©×éÀß÷ăếЖ好한😀\ud83d\udc00"
+    "aaabzAAZ0019  \t\n\r._('\"/-\\,:;=*#~+)]}><[{$@!?|&%^`\x00\x1b\x7f\x85©×éÀß÷ăếЖӘ好한አᎠ😀\ud83d\udc00"
 )
 
 
@@ -62,7 +66,9 @@ def test_the_operations_on_large_numbers_count_what_a_loop_would(text: str) -> N
 
 
 @pytest.mark.parametrize(
-    "piece", [*"aA1 \t\n._('/,=)<\x1b\xa7é好😀\ud83d?", "aA", "1a", "A.", "?é", "好a", " \n", "好?"], ids=ascii
+    "piece",
+    [*"aA1 \t\n._('/,=)<\x1b\xa7é好😀\ud83d?Ꭰ", "aA", "1a", "A.", "?é", "好a", " \n", "好?", "ᎠЖ", '\\"'],
+    ids=ascii,
 )
 def test_long_runs_count_what_a_loop_would(piece: str) -> None:
     """A slice of the costliest neighbours does not exceed what the fast sum can hold."""
@@ -73,7 +79,8 @@ def test_long_runs_count_what_a_loop_would(piece: str) -> None:
 def test_no_neighbours_cost_more_than_a_sum_can_hold() -> None:
     """The checksum that adds costs up starts again at 65,521."""
     assert len(pieces.COSTS) == 256
-    assert max(pieces.COSTS) * pieces.SLICE_CHARACTERS / 2 + 1 < 65_521
+    dearest = max(*pieces.COSTS, *map(pieces.script_cost, range(0x10000)))
+    assert dearest * pieces.SLICE_CHARACTERS / 2 + 1 < 65_521
 
 
 @pytest.mark.parametrize("length", [1, 999, 1_000, 1_001, 1_999, 2_000])
