@@ -166,6 +166,14 @@ def test_what_is_no_prose_is_within_its_bounds(name: str) -> None:
     assert low <= error(text) <= high
 
 
+def test_digits_that_may_be_tokens_each_are_counted_between_both_kinds_of_tokenizers() -> None:
+    """In thirds by some models that have no figures of their own, one by one by others."""
+    text = "31415926535897932384" * 30
+    thirds, generic = EstimatingCounter("openai").count_text(text), EstimatingCounter("generic").count_text(text)
+    assert thirds == pytest.approx(len(text) / 3, rel=0.02)
+    assert 0.7 * len(text) <= generic <= 0.75 * len(text)
+
+
 class Exact:
     """A provider that reports the exact size of each request."""
 

@@ -186,7 +186,7 @@ def test_calls_with_tools_that_no_estimate_knew_of_are_all_but_known_too() -> No
 
 
 def test_one_run_teaches_the_next() -> None:
-    """Cold by 3.1 % in the median; with the factor of earlier runs, 0.9 %."""
+    """Cold by 2.0 % in the median; with the factor of earlier runs, 0.9 %."""
     calibration, cold, warm = Calibration(), [], []
     for number, (counter, calls) in enumerate(runs("swe_gemini3_mini.dev", "gcp.gemini", 40)):
         for estimated, billed in calls:
