@@ -18,6 +18,7 @@ from chatstack.client.protocol import ProviderInfo
 from chatstack.context.run import ContextLayer
 from chatstack.context.strategy import StrategyApplier
 from chatstack.layers.fallback import Fallback
+from chatstack.providers.openai import OpenAIChatClient
 from chatstack.providers.registry import PROVIDERS
 from chatstack.testing import ScriptedClient
 from chatstack.tokens.counter import char_counter
@@ -25,8 +26,8 @@ from chatstack.tokens.default import default_counter
 from chatstack.tokens.estimating import EstimatingCounter
 
 
-def provider(name: str, model: str = "") -> ScriptedClient:
-    return ScriptedClient(["fine"], info=ProviderInfo(name=name, model=model))
+def provider(name: str, model: str = "", address: str = "") -> ScriptedClient:
+    return ScriptedClient(["fine"], info=ProviderInfo(name=name, model=model, server_address=address))
 
 
 CLAUDE = EstimatingCounter.of("anthropic", "claude-sonnet-4-5")
@@ -63,6 +64,37 @@ def test_a_known_providers_own_model_decides(name: str, model: str, dialect: str
     counter = default_counter(provider(name, model))
     assert isinstance(counter, EstimatingCounter)
     assert counter.dialect == dialect
+
+
+@pytest.mark.parametrize(
+    ("address", "model", "dialect"),
+    [
+        ("api.openai.com", "our-fine-tune", "openai"),
+        ("eu.api.openai.com", "gpt-4o", "openai"),
+        ("ours.openai.azure.com", "our-deployment", "openai"),
+        ("ours.services.ai.azure.com", "our-deployment", "openai"),
+        ("localhost", "qwen2.5-7b-instruct", "generic"),
+        ("localhost", "llama3.2:3b", "generic"),
+        ("api.mistral.ai", "mistral-small-latest", "generic"),
+        ("api.deepseek.com", "deepseek-chat", "generic"),
+        ("notopenai.com", "", "generic"),
+        ("localhost", "gpt-4o", "openai"),
+        ("llm.example", "openai/gpt-5-mini", "openai-reasoning"),
+        ("llm.example", "o4-mini", "openai-reasoning"),
+        ("llm.example", "anthropic/claude-haiku-4.5", "claude-4.5"),
+    ],
+)
+def test_elsewhere_openais_api_does_not_make_a_model_openais(address: str, model: str, dialect: str) -> None:
+    """Many servers speak it; only at OpenAI and Azure is a model of any name OpenAI's."""
+    counter = default_counter(provider("openai", model, address))
+    assert isinstance(counter, EstimatingCounter)
+    assert counter.dialect == dialect
+
+
+def test_a_client_for_a_server_of_ones_own_is_counted_by_its_model() -> None:
+    local = OpenAIChatClient("qwen2.5-7b-instruct", api_key="k", base_url="http://localhost:11434/v1")
+    assert default_counter(local) is EstimatingCounter.of("", "qwen2.5-7b-instruct")
+    assert default_counter(OpenAIChatClient("our-fine-tune", api_key="k")) is OPENAI
 
 
 class Stranger:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     Progress: TypeAlias = TurnProgress | LiveTurns
     Provider: TypeAlias = OpenAIChatClient | SdkProvider[SdkClient]
 
-CLEAR_TOKENS = 1_000
+CLEAR_TOKENS = 1_100
 """Threshold for clearing old tool results. All limits are so low that a dozen cities do not fit."""
 SUMMARIZE_TOKENS = 1_400
 """Threshold for summarizing the oldest turns."""

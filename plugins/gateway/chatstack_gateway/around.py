@@ -11,9 +11,10 @@ from urllib.parse import parse_qs, quote
 
 from starlette.types import Receive, Scope, Send
 
+from chatstack.client.protocol import ProviderInfo
 from chatstack.errors import ChatStackError, InputError, ServerError
 from chatstack.providers.wires import PROVIDERS, Form, read_request
-from chatstack.tokens.estimating import EstimatingCounter
+from chatstack.tokens.default import estimating_counter
 from chatstack_gateway.admission import refused, with_key
 from chatstack_gateway.converted import ConvertingProvider
 from chatstack_gateway.converting import UnsayableError, convertible
@@ -164,7 +165,8 @@ def _count(settings: Settings, form: Form, raw: bytes, *, is_plain: bool) -> int
     except (UneditableError, UnicodeDecodeError, InputError) as error:
         why = str(error) if isinstance(error, UneditableError) else "its body cannot be read"
         raise RefusedError(Refusal(400, f"cannot be counted: {why}", is_final=True)) from None
-    counter = EstimatingCounter.of(PROVIDERS[api], request.options.model or "")
+    model, host = request.options.model or "", settings.upstream.host
+    counter = estimating_counter(ProviderInfo(name=PROVIDERS[api], model=model, server_address=host))
     return counter.count_options(request.options) + sum(map(counter.count_message, request.messages))
 
 
