@@ -122,8 +122,7 @@ _SCRIPTS = (
     (0x1E00, 0.0),  # Vietnamese: what is around them is enough
     (0x1F00, 1.0),  # Greek of old
     (0x2000, 0.6),  # quotes, dashes, joiners of emoji
-    (0x2080, 1.4),  # signs of money and mathematics
-    (0x2180, 1.0),  # arrows
+    (0x2100, 1.0),  # arrows
     (0x2200, 1.4),
     (0x2500, 0.5),  # boxes, mostly in runs
     (0x2580, 1.0),  # bars
@@ -153,6 +152,8 @@ def script_cost(unit: int) -> int:
 
 _HALVES: Final = [(script_cost(first), script_cost(first + 0x80)) for first in range(0, 0x10000, 0x100)]
 """Costs in both halves of each block of 256 units."""
+_WHOLE = bytes(block for block, (first, second) in enumerate(_HALVES) if first == second)
+_COSTS_OF_WHOLE = bytes(first for first, _ in _HALVES)
 _DISTINCT = sorted(set(_HALVES))
 _HALVES_OF_BLOCK = bytes(map(_DISTINCT.index, _HALVES))
 _COSTS_OF_HALVES = b"".join(bytes(each).ljust(128, b"\0") for each in zip(*_DISTINCT, strict=True)).ljust(256, b"\0")
@@ -196,8 +197,8 @@ def estimated_tokens(text: str, single_digits: float = 0.0) -> float:
     """Return about how many tokens of o200k a text is; 0 for an empty one. Accepts any text, with lone surrogates too.
 
     ``single_digits`` goes from 0.0, where three digits are a token, to 1.0, where each is one. Takes about 8 µs per
-    1,000 characters of English, 13 of Russian or Chinese. Of more than 200,000 characters it counts fifty evenly spaced
-    slices of 2,000, always the same ones.
+    1,000 characters of English, 14 of Russian, 11 of Chinese. Of more than 200,000 characters it counts fifty evenly
+    spaced slices of 2,000, always the same ones.
     """
     length = len(text)
     if length <= SLICE_CHARACTERS:
@@ -213,26 +214,31 @@ def estimated_tokens(text: str, single_digits: float = 0.0) -> float:
 def _count(text: str, single_digits: float) -> float:
     """Return the tokens of at most one slice."""
     if text.isascii():
-        return max(0.0, _neighbours(text.encode().translate(_ASCII), single_digits) + _marks(text))
+        return max(0.0, _neighbours(text.encode().translate(_ASCII), single_digits) + _escapes(text))
     # In Latin-1 a question mark stands for every other character, so those of the text become their neighbour in class.
     latin = text.replace("?", "!").encode("latin-1", "replace")
-    tokens = max(0.0, _neighbours(latin.translate(_LATIN), single_digits) + _marks(text))
+    tokens = max(0.0, _neighbours(latin.translate(_LATIN), single_digits) + _escapes(text))
     if b"?" in latin:
         tokens += _scripts(text.encode("utf-16-be", "surrogatepass"))
     return min(tokens, MOST * len(text))
 
 
-def _marks(text: str) -> float:
-    """Return the tokens of sequences that begin with an escape character."""
-    escaped = text.count("\\\\") + text.count('\\"') if "\\" in text else 0
-    return ESCAPE * text.count("\x1b") + ESCAPED * escaped
+def _escapes(text: str) -> float:
+    """Return the tokens of what begins with ESC or a backslash."""
+    escapes = ESCAPE * text.count("\x1b")
+    return escapes + ESCAPED * (text.count("\\\\") + text.count('\\"')) if "\\" in text else escapes
 
 
 def _scripts(units: bytes) -> float:
-    """Return the tokens of UTF-16 units by their scripts."""
-    halves = int.from_bytes(units[::2].translate(_HALVES_OF_BLOCK), "little")
-    seconds = int.from_bytes(units[1::2], "little") & _SECOND_HALF
-    costs = (halves | seconds).to_bytes(len(units) // 2, "little").translate(_COSTS_OF_HALVES)
+    """Return the tokens of UTF-16 units by their scripts; quicker where no block has two prices."""
+    blocks = units[::2]
+    beyond = blocks.translate(None, b"\0")
+    if beyond.translate(None, _WHOLE):
+        halves = int.from_bytes(blocks.translate(_HALVES_OF_BLOCK), "little")
+        seconds = int.from_bytes(units[1::2], "little") & _SECOND_HALF
+        costs = (halves | seconds).to_bytes(len(blocks), "little").translate(_COSTS_OF_HALVES)
+    else:
+        costs = beyond.translate(_COSTS_OF_WHOLE)
     return (_sum(costs[:SLICE_CHARACTERS]) + _sum(costs[SLICE_CHARACTERS:])) / SCRIPT_UNITS
 
 
@@ -251,15 +257,15 @@ def _neighbours(classes: bytes, single_digits: float) -> float:
     seconds = ones & ones << 8
     fourths = seconds & seconds << 16
     tenths = fourths & fourths << 32 & seconds << 64
-    grouped = (
+    digits = (
         FOURTH_DIGIT * (fourths & ~(fourths << 8) & _DIGITS).bit_count()
         + DIGIT * (fourths & fourths << 24 & _DIGITS).bit_count()
     )
-    single = (seconds & _DIGITS).bit_count() if single_digits else 0
+    if single_digits:
+        digits += single_digits * ((seconds & _DIGITS).bit_count() - digits)
     return (
         _sum(costs) / UNITS
-        + (1 - single_digits) * grouped
-        + single_digits * single
+        + digits
         + LONG_WORD * (tenths & _LOWERS).bit_count()
         + CAPITAL * (fourths & _UPPERS).bit_count()
         + LONG_CAPITALS * (tenths & _UPPERS).bit_count()
