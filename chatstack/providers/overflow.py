@@ -108,6 +108,8 @@ _SENTENCES = tuple(
     )
 )
 
+_DEEPEST = 4
+"""Number of errors within one another that are read."""
 _LONGEST = 10_000
 """Length of the text that is read: beyond it stands what a server quotes, or a list of everything that is wrong."""
 # An apostrophe within a word ends no quotation. One that never ends reaches to the end of the text.
@@ -154,14 +156,14 @@ def overflow_in(
     return Overflow() if is_coded else None
 
 
-def _own_words(text: str) -> str:
+def _own_words(text: str, depth: int = _DEEPEST) -> str:
     """Return a server's text without its quotations, which may be of the request: names remain, and the message of an
     error that the text holds as JSON, or as Python's ``repr``."""
 
     def read(found: re.Match[str]) -> str:
         quoted = found[0]
-        if _NAMED.search(text, max(0, found.start() - 12), found.start()):
-            return _own_words(_ESCAPED.sub(r"\1", quoted[1:].removesuffix(quoted[0])))
+        if depth and _NAMED.search(text, max(0, found.start() - 12), found.start()):
+            return _own_words(_ESCAPED.sub(r"\1", quoted[1:].removesuffix(quoted[0])), depth - 1)
         return quoted if len(quoted.split()) == 1 else "''"
 
     return _QUOTED.sub(read, text)

@@ -335,6 +335,12 @@ def test_an_error_that_is_told_within_another_one_is_read(text: str) -> None:
     assert (error.actual, error.limit) == (10_004, 8_192)
 
 
+@pytest.mark.parametrize("opens", ['message="', "message='", "message=\"message='", '"message": "'])
+def test_errors_within_one_another_without_end_are_not_all_read(opens: str) -> None:
+    error = failure("openai", status=400, body={"message": opens * 1_100 + ECHO})
+    assert type(error) is RequestRefusedError
+
+
 def test_a_code_alone_is_an_overflow() -> None:
     error = failure("openai", body={"code": "context_length_exceeded", "message": "no"}, streaming=True)
     assert isinstance(error, ContextOverflowError)
