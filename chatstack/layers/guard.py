@@ -60,9 +60,9 @@ class ContextWindowGuard(ContextLayer):
     the provider is not known; corrected by what the provider reports, up to four times the estimate (a report beyond
     that may be of several calls). Each crossing is warned of once; ``every_call`` repeats it.
     Where the provider refuses a request as too long, a pruning guard takes the sizes that it tells for the true ones,
-    prunes, and sends less, up to three times, as nothing has reached the caller yet; a limit that proved true holds for
-    an hour, whatever ``max_context_tokens`` says. Where it tells none, what was refused and what was then taken bound
-    the window as long, unless the window that is known is more than four times what was refused: state it
+    prunes, and sends less, up to three times, as nothing has reached the caller yet; a limit that proved true holds
+    from then on, whatever ``max_context_tokens`` says. Where it tells none, what was refused and what was then taken
+    bound the window for an hour, unless the window that is known is more than four times what was refused: state it
     (``window_tokens``) where a small server has the name of a large model.
     Source: Needlr's context window guard.
     """

@@ -20,9 +20,9 @@ _ASK_AGAIN_SECONDS = 300.0
 _DENIED_SECONDS = 30.0
 """Time to ask again after a status of 401, 403 or 429: such an answer is about a key or its pace, not about the model.
 Some keys may never ask, so that it is not tried on every call."""
-_LEARNT_SECONDS = 3_600.0
-"""Lifetime of what refusals told, and of bounds inferred from those without a limit: one refusal an hour is cheap, a
-window lost for good is not. A server may come back with a larger one, or quote what a request says of another's."""
+_BOUND_SECONDS = 3_600.0
+"""Lifetime of bounds that were inferred from refusals without a limit: one refusal an hour is cheap, a window lost for
+good is not."""
 _FURTHEST = 4
 """A refused size that many times smaller than the known window was estimated wrongly, and gives no bound."""
 UNTOLD_SHARE = 0.75
@@ -32,13 +32,13 @@ UNTOLD_SHARE = 0.75
 class Windows:
     """Knows the windows of clients' models, in tokens. All layers of a stack share one.
 
-    A limit named by a refusal (``learn``) counts first, for an hour, then the window that the provider states for its
-    own model (``ProviderInfo.window_tokens``), then the API's answer, then the published table (``window_of``). The API
-    is asked once for each provider and model, if a client down the chain is a ``TellsWindow``: single flight for
-    concurrent callers of one event loop. Missing answers and failures are cached too, for five minutes (where the API
-    denied the answer to this key, or for now, 30 seconds), and never raised: a call is worth more than its limit.
-    Refused and accepted sizes (``bound``) lower any known window, for an hour; a refused size below a quarter of that
-    window does not, as it was estimated wrongly.
+    A limit named by a refusal (``learn``) counts first, then the window that the provider states for its own model
+    (``ProviderInfo.window_tokens``), then the API's answer, then the published table (``window_of``). The API is asked
+    once for each provider and model, if a client down the chain is a ``TellsWindow``: single flight for concurrent
+    callers of one event loop. Missing answers and failures are cached too, for five minutes (where the API denied the
+    answer to this key, or for now, 30 seconds), and never raised: a call is worth more than its limit. Refused and
+    accepted sizes (``bound``) lower any known window, for an hour; a refused size below a quarter of that window does
+    not, as it was estimated wrongly.
 
     Providers are told apart by their ``info`` (name, address, port, scope), those without by their class. Bounded; may
     be used from several threads and event loops. ``ask_seconds`` is the time limit for an API.
@@ -52,7 +52,7 @@ class Windows:
         self._clock = clock
         self._ask_seconds = ask_seconds
         self._lock = threading.Lock()
-        self._learnt: Lru[_Subject, _Learnt] = Lru(_MOST_KEPT)
+        self._learnt: Lru[_Subject, int] = Lru(_MOST_KEPT)
         self._bounds: Lru[_Subject, _Bounds] = Lru(_MOST_KEPT)
         self._told: Lru[_Subject, _Told] = Lru(_MOST_KEPT)
         self._asking = SingleFlight()
@@ -74,11 +74,11 @@ class Windows:
         return self._answer(*_subject_of(client, model))
 
     def learn(self, client: ChatClient, model: str | None, limit: int) -> None:
-        """Learn the true window from the limit in a refusal, for an hour. Ignores a limit that is not above 0."""
+        """Learn the true window from the limit in a refusal. Ignores a limit that is not above 0."""
         if _is_window(limit):
             subject = _subject_of(client, model)[0]
             with self._lock:
-                self._learnt.put(subject, _Learnt(limit, self._clock() + _LEARNT_SECONDS))
+                self._learnt.put(subject, limit)
                 self._bounds.pop(subject, None)
 
     def bound(self, client: ChatClient, model: str | None, *, refused: int, taken: int) -> None:
@@ -91,7 +91,7 @@ class Windows:
             earlier = self._bounds.peek(subject)
             if earlier is not None and earlier.taken < refused and taken < earlier.refused:
                 refused, taken = min(refused, earlier.refused), max(taken, earlier.taken)
-            self._bounds.put(subject, _Bounds(refused, taken, self._clock() + _LEARNT_SECONDS))
+            self._bounds.put(subject, _Bounds(refused, taken, self._clock() + _BOUND_SECONDS))
 
     def learnt(self, client: ChatClient, model: str | None = None) -> int | None:
         """Return the limit that a refusal named, or that follows from refused and accepted sizes; it holds against
@@ -99,7 +99,7 @@ class Windows:
         if not self._learnt and not self._bounds:
             return None
         subject, stated = _subject_of(client, model)
-        return self._learnt_of(subject) or self._bound_of(subject, self._known(subject, stated))
+        return self._learnt.peek(subject) or self._bound_of(subject, self._known(subject, stated))
 
     def __repr__(self) -> str:
         told = sum(each.window is not None for each in list(self._told.values()))
@@ -117,11 +117,7 @@ class Windows:
     def _said(self, subject: _Subject, stated: int | None) -> int | None:
         """Return the window from a refusal, from code, or from the API."""
         told = self._told.peek(subject)
-        return self._learnt_of(subject) or stated or (told.window if told is not None else None)
-
-    def _learnt_of(self, subject: _Subject) -> int | None:
-        learnt = self._learnt.peek(subject)
-        return learnt.limit if learnt is not None and self._clock() < learnt.until else None
+        return self._learnt.peek(subject) or stated or (told.window if told is not None else None)
 
     def _bound_of(self, subject: _Subject, window: int | None) -> int | None:
         """Return the largest accepted size, or three quarters of the refused one, whichever is more. None if there was
@@ -132,7 +128,7 @@ class Windows:
         return max(1, bounds.taken, int(bounds.refused * UNTOLD_SHARE))
 
     def _must_ask(self, subject: _Subject, stated: int | None = None) -> bool:
-        if stated is not None or self._learnt_of(subject) is not None:
+        if stated is not None or subject in self._learnt:
             return False
         told = self._told.peek(subject)
         return told is None or (told.window is None and self._clock() >= told.ask_again)
@@ -185,13 +181,6 @@ class _Told(NamedTuple):
 
     window: int | None
     ask_again: float
-
-
-class _Learnt(NamedTuple):
-    """The limit that a refusal named, and the time until which it counts."""
-
-    limit: int
-    until: float
 
 
 class _Bounds(NamedTuple):

@@ -143,21 +143,6 @@ def test_what_was_refused_and_taken_without_a_limit_bounds_the_window_for_an_hou
     assert windows.learnt(provider) == 12_000
 
 
-def test_what_a_refusal_told_counts_for_an_hour() -> None:
-    """The server may come back with a larger window, or have quoted another one's."""
-    clock, provider = Clock(), Telling(32_768)
-    windows = Windows(clock=clock)
-    windows.learn(provider, None, 4_096)
-    clock.now = 3_599.0
-    assert (of(windows, provider), windows.known(provider), windows.learnt(provider)) == (4_096, 4_096, 4_096)
-    assert provider.asked == []
-    clock.now = 3_600.0
-    assert (windows.known(provider), windows.learnt(provider)) == (None, None)
-    assert (of(windows, provider), len(provider.asked)) == (32_768, 1)
-    windows.learn(provider, None, 8_192)
-    assert (of(windows, provider), windows.learnt(provider)) == (8_192, 8_192)
-
-
 def test_bounds_make_a_known_window_smaller_unless_it_contradicts_them_by_far() -> None:
     windows, provider = Windows(), ScriptedClient(info=msgspec.structs.replace(HERE, window_tokens=40_000))
     windows.bound(provider, None, refused=20_000, taken=15_500)
