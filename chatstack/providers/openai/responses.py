@@ -88,7 +88,7 @@ class OpenAIResponsesClient(OpenAIProvider):
         inputs = getattr(self._client.responses, "input_tokens", None)
         if inputs is None:
             return None
-        body = sendable(request, lambda: request_to_wire(request, model=self.model, server=self._server))
+        body = sendable(request, lambda: request_to_wire(request, model=self.model, server=self.info.server_address))
         fields = body_fields(inputs.count)
         taken = {name: value for name, value in body.items() if fields is None or name in fields}
         with translating(OPENAI.translated):
@@ -96,8 +96,8 @@ class OpenAIResponsesClient(OpenAIProvider):
         return counted(getattr(found, "input_tokens", None), PROVIDER)
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
-        body = sendable(request, lambda: request_to_wire(request, model=self.model, server=self._server))
-        answer = ResponsesAnswer(server=self._server)
+        body = sendable(request, lambda: request_to_wire(request, model=self.model, server=self.info.server_address))
+        answer = ResponsesAnswer(server=self.info.server_address)
         raw: object = None
         async with aclosing(self._exchange(body, request)) as events:
             async for event, sdk_event in events:

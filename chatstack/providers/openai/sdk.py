@@ -6,13 +6,11 @@ Works with openai 2 (from 2.54) and 3.
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 from chatstack.providers.asking import told_window
 from chatstack.providers.extras import WireObject
@@ -33,8 +31,6 @@ OpenAICloud: TypeAlias = Literal["azure"]
 Create: TypeAlias = Callable[..., Awaitable[object]]
 """The ``create`` of one of the SDK's resources."""
 
-_PORTS = {"https": 443, "http": 80}
-_USUAL = ("https", 443, "v1")
 _NOT_BODY = frozenset({"self", "extra_headers", "extra_query", "extra_body", "timeout"})
 
 
@@ -78,11 +74,6 @@ class OpenAIProvider(SdkProvider["AsyncOpenAI"]):
     def _create(self) -> Create:
         """The SDK's method that answers a request."""
 
-    @property
-    def _server(self) -> str:
-        """The name of the server, by which an answer is marked that it alone can read."""
-        return server_of(str(self._client.base_url))
-
     async def window_tokens(self, model: str = "") -> int | None:
         """Return the model's window, if the server lists it with its models (vLLM, llama.cpp, OpenRouter); else
         None."""
@@ -107,15 +98,6 @@ class OpenAIProvider(SdkProvider["AsyncOpenAI"]):
         return OPENAI.exchange(
             lambda: create(**known, **beside), streaming=bool(body.get("stream")), stall_seconds=self.stall_seconds
         )
-
-
-def server_of(base_url: str) -> str:
-    """Return the name of the server at that address: its host, and, unless port and path are the usual ones, a digest
-    of them, as one host may have several servers, and a path may hold a key."""
-    address = urlsplit(base_url)
-    rest = address.scheme, address.port or _PORTS.get(address.scheme), address.path.strip("/")
-    host = address.hostname or ""
-    return host if rest == _USUAL else f"{host}#{hashlib.blake2b(repr(rest).encode(), digest_size=6).hexdigest()}"
 
 
 def body_fields(create: Create) -> frozenset[str] | None:
