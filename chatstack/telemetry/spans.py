@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 from weakref import WeakSet
@@ -13,7 +14,7 @@ from opentelemetry import context as otel
 from opentelemetry.trace import NonRecordingSpan, Span, SpanKind, Status, StatusCode, Tracer, get_current_span
 
 from chatstack import semconv
-from chatstack.client.collecting import call_postponed, outside_collector
+from chatstack.client.collecting import call_postponed, outside_collector, seconds_late
 from chatstack.client.time_limits import expired_limit
 from chatstack.forks import at_fork
 from chatstack.values.responses import ChatResponse, ChatUpdate
@@ -63,7 +64,8 @@ def _finish(span: Span, kind: str) -> None:
             span.set_attribute(semconv.ERROR_TYPE, kind)
             if kind != "cancelled":
                 span.set_status(Status(StatusCode.ERROR, kind))
-        span.end()
+        late = seconds_late()
+        span.end(time.time_ns() - int(late * 1e9) if late else None)
     except Exception:  # noqa: BLE001 - the user's span processor may raise; the call must not fail because of it
         _log.exception("a span may be lost: a span processor raised")
 

@@ -12,7 +12,7 @@ from opentelemetry.trace import Span, set_span_in_context
 
 from chatstack import semconv
 from chatstack.client.closing import closes_this
-from chatstack.client.collecting import outside_collector
+from chatstack.client.collecting import outside_collector, seconds_late
 from chatstack.telemetry.events import ProgressEvent, ProgressKind
 from chatstack.telemetry.shortening import LeftOut, Messages, unmarked
 from chatstack.telemetry.spans import Attributes
@@ -153,7 +153,7 @@ class Turn:
             event = ProgressEvent(
                 kind=kind,
                 name=name,
-                at=time.time(),
+                at=time.time() - seconds_late(),
                 conversation_id=self.conversation_id,
                 round=self.round,
                 message=message,

@@ -160,9 +160,7 @@ def collects_a_stream() -> None:
         print({metric.name: [point.count for point in metric.data.data_points] for metric in metrics})
 
     atexit.register(show)
-    client = ModelTracer(
-        ScriptedClient(["a long story"]), telemetry=Telemetry(tracer_provider=lines(), meter_provider=meters)
-    )
+    client = ModelTracer(ScriptedClient(["a long story"]), telemetry=Telemetry(meter_provider=meters))
 
     async def leave() -> None:
         cycle: list[object] = [client.get_streaming_response("hello")]

@@ -33,7 +33,8 @@ from chatstack import (
     ToolCall,
     Usage,
 )
-from chatstack.client.collecting import call_postponed
+from chatstack.client import collecting
+from chatstack.client.collecting import call_postponed, outside_collector, seconds_late
 from chatstack.layers.overhead import ToldFirst
 from chatstack.telemetry.agent_turns import agent_turn
 from chatstack.testing import ScriptedClient
@@ -52,12 +53,14 @@ class Watched(SpanProcessor):
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.ends: list[tuple[str, bool]] = []
+        self.spans: list[Any] = []
         tracers = TracerProvider(shutdown_on_exit=False)
         tracers.add_span_processor(self)
         self.telemetry = Telemetry(tracer_provider=tracers)
 
     def on_end(self, span: ReadableSpan) -> None:
         self.ends.append((span.name, self.lock.locked()))
+        self.spans.append(span)
 
     def collect(self) -> None:
         with self.lock:
@@ -241,6 +244,33 @@ def test_an_end_that_raises_is_logged_and_the_next_one_is_told(caplog: pytest.Lo
     assert [record.getMessage() for record in caplog.records if record.name == "chatstack.client.collecting"] == [
         "the end of something that the garbage collector has found raised"
     ] * 2
+
+
+def test_an_end_that_is_told_an_hour_late_was_an_hour_ago() -> None:
+    class Left:
+        def __del__(self) -> None:
+            outside_collector(lambda: told.append(seconds_late()))
+
+    told: list[float] = []
+    leave(Left())
+    gc.collect()
+    assert told == []
+    since, call = collecting._postponed[0]  # pyright: ignore[reportPrivateUsage]
+    collecting._postponed[0] = (since - 3_600, call)  # pyright: ignore[reportPrivateUsage]
+    call_postponed()
+    assert [each >= 3_600 for each in told] == [True]
+    assert seconds_late() == 0
+
+
+def test_the_span_of_a_stream_that_is_told_late_ends_when_it_was_collected() -> None:
+    watched = Watched()
+    asyncio.run(_left(watched))
+    gc.collect()
+    kept = [*collecting._postponed]  # pyright: ignore[reportPrivateUsage]
+    collecting._postponed.clear()  # pyright: ignore[reportPrivateUsage]
+    collecting._postponed.extend((since - 3_600, call) for since, call in kept)  # pyright: ignore[reportPrivateUsage]
+    call_postponed()
+    assert [span.start_time - span.end_time > 3_000 * 10**9 for span in watched.spans] == [True, True]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
