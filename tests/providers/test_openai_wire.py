@@ -393,6 +393,13 @@ def test_usage_is_read_with_its_details() -> None:
     assert chat_usage(None) is None
 
 
+@pytest.mark.parametrize("given", [{}, {"prompt_tokens": 0}, {"prompt_tokens": 900.0}, {"prompt_tokens": -1}])
+def test_a_total_says_nothing_of_the_output_where_no_input_is_told(given: dict[str, object]) -> None:
+    usage = chat_usage({**given, "completion_tokens": 10, "total_tokens": 1_000})
+    assert usage is not None
+    assert usage.output_tokens == 10
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [

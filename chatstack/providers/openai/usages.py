@@ -40,10 +40,10 @@ def whole_output(given: int, said: int, total: int, cached: Container[int]) -> i
     """Return the output with its reasoning, which xAI and Gemini count in the total alone.
 
     ``cached`` are the numbers of cached tokens: what the total has beyond input and output may be those, too, of a
-    server that counts them apart.
+    server that counts them apart. Where no input is told, the total says nothing of the output.
     """
     beyond = total - given - said
-    return said if beyond <= 0 or beyond in cached else said + beyond
+    return said if given <= 0 or beyond <= 0 or beyond in cached else said + beyond
 
 
 def _cached(fields: Mapping[str, object], details: Mapping[str, object]) -> int:
