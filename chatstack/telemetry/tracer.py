@@ -44,8 +44,7 @@ class ModelTracer(ChatFronts):
     a close, or when the stream is dropped. Source: OpenTelemetry GenAI conventions.
 
     Implausible usage counts as not reported from here on, and causes one warning per conversation
-    (``usage_implausible``): figures that are negative, or above ten times the call's estimate plus 100,000, and cached
-    tokens above the input's.
+    (``usage_implausible``): figures that are negative, or above ten times the call's estimate plus 100,000.
 
     A call that reads at least 1,024 tokens less from the prompt cache than the call before has left there has them on
     its span (``chatstack.cache.missed_tokens``). Where the likely reason is known, one warning per reason and

@@ -17,15 +17,11 @@ _WHOLE = (int,) * len(Usage.__struct_fields__)
 
 
 def is_modest(usage: Usage | None, most: int = SLACK) -> bool:
-    """Tell whether all figures are whole numbers up to ``most``, and those of the cache within the input; they nearly
-    always are."""
+    """Tell whether all figures are whole numbers up to ``most``; they nearly always are."""
     if usage is None:
         return True
     figures = astuple(usage)
-    if tuple(map(type, figures)) != _WHOLE or min(figures) < 0 or max(figures) > most:
-        return False
-    read, written, hour = usage.cache_read_tokens, usage.cache_write_tokens, usage.hour_write_tokens
-    return max(read, written) <= (usage.input_tokens or most) and hour <= (written or most)
+    return tuple(map(type, figures)) == _WHOLE and min(figures) >= 0 and max(figures) <= most
 
 
 def credible(usage: Usage, most: Callable[[int], int] | None = None) -> Usage:
@@ -33,16 +29,17 @@ def credible(usage: Usage, most: Callable[[int], int] | None = None) -> Usage:
 
     Implausible is a figure that is negative, or no whole number (12.0 is one), or larger than ``most`` of that figure
     gives. Cached tokens are part of the input, reasoning tokens of the output: without a plausible sum they become 0,
-    too. More cached tokens than input are implausible, as are more writes for an hour than writes; but a sum of 0 says
-    nothing, as in a stream it may have come with an earlier update.
+    too. A figure may be larger than the sum that it is part of, as in a stream that may have come with an earlier update.
     """
     if is_modest(usage):
         return usage
     figures: tuple[object, ...] = astuple(usage)
     given, said, read, written, reasoned, hour = (_believed(figure, most) for figure in figures)
-    read, written = _within(given, read), _within(given, written)
-    reasoned, hour = None if said is None else reasoned, _within(written, hour)
-    return Usage(given or 0, said or 0, read or 0, written or 0, reasoned or 0, hour or 0)
+    if given is None:
+        read = written = None
+    if written is None:
+        hour = None
+    return Usage(given or 0, said or 0, read or 0, written or 0, 0 if said is None else reasoned or 0, hour or 0)
 
 
 def with_usage(update: ChatUpdate, check: Callable[[Usage], Usage]) -> ChatUpdate:
@@ -87,11 +84,6 @@ def _believed(figure: object, most: Callable[[int], int] | None) -> int | None:
     if count <= SLACK:
         return count if count >= 0 else None
     return count if count <= min(LARGEST, most(count) if most is not None else LARGEST) else None
-
-
-def _within(whole: int | None, part: int | None) -> int | None:
-    """Return the part if it can be one of the whole, else None."""
-    return None if part is None or whole is None or part > (whole or LARGEST) else part
 
 
 def _shown(figure: object) -> str:

@@ -116,17 +116,6 @@ def test_a_figure_far_above_the_size_of_the_call_is_not_believed(streaming: bool
     assert capture.warnings == ("usage_implausible",)
 
 
-@FRONTS
-def test_what_can_not_have_come_from_the_cache_is_warned_of_and_counts_as_not_told(streaming: bool) -> None:
-    capture = TelemetryCapture()
-    client = ChatStack(Reports(Usage(100, 9, 90_000))).build(capture.resolve)
-    for _ in range(2):
-        assert asyncio.run(ask(client, streaming)) == Usage(100, 9)
-    assert capture.warnings == ("usage_implausible",)
-    for span in capture.spans_named("chat"):
-        assert "gen_ai.usage.cache_read.input_tokens" not in span.attributes
-
-
 def test_a_long_answer_may_have_as_many_tokens_as_it_has() -> None:
     answer = Message.assistant("x" * 800_000)
     client = ChatStack(Reports(Usage(10, 200_000), answer=answer)).build()
