@@ -39,8 +39,11 @@ _AWS_READERS = frozenset({"botocore.eventstream", "botocore.parsers"})
 _TOO_LONG = "integer string conversion"
 """Text of Python's plain ``ValueError`` for a JSON number with thousands of digits."""
 
-_WORDS = ("message", "detail", "msg", "error", "errors")
+_WORDS = ("message", "detail", "msg", "error", "errors", "error_msg", "errorMessage", "description", "reason", "title")
 """Names of the fields in which servers say what is wrong."""
+
+_OWN = ("message", "detail", "code", "type")
+"""Names of the fields of an error; a body that has one of them is the error, whatever it lists beside."""
 
 _AUTHENTICATION = frozenset({"authentication_error", "permission_error", "invalid_api_key", "invalid_authentication"})
 _RATE_LIMIT = frozenset({"rate_limit_error", "rate_limit_exceeded", "rate_limit", "insufficient_quota"})
@@ -256,7 +259,7 @@ def _label(status: int, code: str, kind: str) -> str:
     return f" ({' '.join(shown)})" if shown else ""
 
 
-def _error_fields(body: object) -> Mapping[str, object] | None:
+def _error_fields(body: object, depth: int = 3) -> Mapping[str, object] | None:
     if isinstance(body, (str, bytes)):
         try:
             body = json.loads(body)
@@ -267,9 +270,15 @@ def _error_fields(body: object) -> Mapping[str, object] | None:
     if not isinstance(body, Mapping):
         return None
     fields = cast("Mapping[str, object]", body)
-    inner = fields.get("error") or fields.get("errors")
-    if isinstance(inner, list):  # Cloudflare, watsonx
-        inner = cast("list[object]", inner)[0] if inner else None
+    inner = fields.get("error")
+    if not inner and depth and isinstance(fields.get("detail"), Mapping):  # FastAPI's HTTPException(detail={...})
+        return _error_fields(fields["detail"], depth - 1)
+    if not inner and not any(fields.get(name) for name in _OWN):  # Cloudflare, watsonx
+        inner = fields.get("errors")
+    if isinstance(inner, list):
+        several = cast("list[object]", inner)
+        first = next((cast("Mapping[str, object]", each) for each in several if isinstance(each, Mapping)), {})
+        return {**first, "message": _message_of(several)}
     if isinstance(inner, Mapping):
         return cast("Mapping[str, object]", inner)
     if isinstance(inner, str):

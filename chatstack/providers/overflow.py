@@ -40,6 +40,8 @@ _MOST = _words(
     "number|of|limit|length|size|only|supports|up to|n_ctx|is"
 )
 _WINDOW = "context (?:window|length|size|limit)"
+# What stands behind a limit that is none of the input's in tokens.
+_OTHER = r"(?! ?(?:tokens? )?(?:bytes|char|[kmg]i?b\b|letter|utf|per |completion|output|length))"
 
 # In lower case, as the text is: patterns that ignore case have no beginning to look for, and take twelve times as long.
 # Input and reserved output that are given apart are added up: it is their sum that does not fit.
@@ -53,7 +55,7 @@ _SENTENCES = tuple(
         # 4096 tokens
         rf"passed {_ACTUAL} input tokens and requested {_MORE} output tokens.{{0,60}}?length is only {_LIMIT} tokens",
         # Mistral: prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum
-        rf"prompt contains {_ACTUAL} tokens and {_MORE} draft tokens, too large for model with {_LIMIT} maximum",
+        rf"prompt contains {_ACTUAL} tokens(?: and {_MORE} draft tokens)?, too large for model with {_LIMIT} maximum",
         # Cohere: size limit exceeded by 168512 tokens. [...] The limit for this model is 132000 tokens
         rf"size limit exceeded by {_N.format('excess')} tokens.{{0,80}}?limit for this model is {_LIMIT} tokens",
         # The limit, then the size
@@ -62,17 +64,19 @@ _SENTENCES = tuple(
         # stopped counting one past the limit, which is no size
         # vLLM: too large: 5000. This model's maximum context length is 4096 tokens and your request has 100 input [...]
         # vLLM: [...] your request has 8 input tokens plus 2045 'max_tokens'
-        # TGI: must be <= 4096. Given: 4000 `inputs` tokens and 1000 `max_new_tokens`
+        # OpenAI: Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 303120 tokens
+        # TGI: + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens and 1000 `max_new_tokens`
         # TGI: `inputs` must have less than 4096 tokens. Given: 5000
         # Cohere: total number of tokens in the prompt cannot exceed 4081 - received 5000
         # Moonshot: exceeded model token limit: 262144 (requested: 291351)
         # Bedrock: Max input tokens: 128000, request input token count: 140000
         rf"(?:too large: {_N.format('before')}\. .{{0,30}}?)?"
-        r"(?:(?:context|prompt) length|(?:model token|configured) limit|max input tokens|inputs` must have less than|"
-        rf"must be <=|tokens.{{1,25}}? cannot exceed)(?: is| of|:)? {_LIMIT}.{{0,60}}?"
+        r"(?:(?:context|prompt) length(?: for this model)?|(?:model token|tokens exceed the(?: configured)?) limit|"
+        r"max input tokens|inputs` must have less than|\+ `max_new_tokens` must be <=|"
+        rf"tokens (?:in the prompt|\(prompt and prediction\)) cannot exceed)(?: is:?| of|:)? {_LIMIT}{_OTHER}.{{0,60}}?"
         rf"(?:{_MORE} output tokens.{{0,40}}?)?"
         r"(?:resulted in|requested(?::| about| a total of)?|contains|has|given:|received|count:) "
-        rf"{_ACTUAL}(?! output)(?:(?: input| `inputs`) tokens (?:plus|and) {_N.format('plus')})?",
+        rf"{_ACTUAL}(?! (?:output|message|tool))(?:(?: input| `inputs`) tokens (?:plus|and) {_N.format('plus')})?",
         # LM Studio: keep the first 5003 tokens when [...] loaded with context length of only 4096 tokens
         rf"keep the first {_ACTUAL} tokens when .{{0,80}}?context length of only {_LIMIT} tokens",
         # The size, then the limit
@@ -85,13 +89,13 @@ _SENTENCES = tuple(
         # Fireworks: prompt is too long: 262377, model maximum context length: 262143
         rf"{_INPUT}{_ACTUAL}\)?(?: tokens)?\)?(?: in total)?,? ?"
         rf"(?:{_EXCEEDS}|cannot exceed|(?:is )?{_LARGER}|must be less than|>=?|but|while|model maximum)"
-        rf"{_MOST}{_LIMIT}(?! ?(?:bytes|char|[kmg]i?b))",
+        rf"{_MOST}{_LIMIT}{_OTHER}",
         # The limit alone
         # Google: The input token count exceeds the maximum number of tokens allowed 1048576
-        rf"{_INPUT}{_EXCEEDS}{_MOST}(?:{_WINDOW}|tokens allowed|token limit){_MOST}{_LIMIT}",
+        rf"{_INPUT}{_EXCEEDS}{_MOST}(?:{_WINDOW}|tokens allowed|token limit){_MOST}{_LIMIT}{_OTHER}",
         # LM Studio: Reached context length of 4096 tokens
         # vLLM: You passed 9000 input characters [...]. However, the model's context length is only 2048 tokens
-        rf"(?:maximum|reached|model's) context length (?:is|of)(?: only)? {_LIMIT}",
+        rf"(?:maximum|reached|model's) context length(?: is| of|:| is:)(?: only)? {_LIMIT}",
         # GitHub Models: Request body too large for gpt-4o model. Max size: 8000 tokens
         rf"too large for .{{1,80}}? model\. max size: {_LIMIT} tokens",
         # DashScope: Range of input length should be [1, 983616]
@@ -100,9 +104,11 @@ _SENTENCES = tuple(
         rf"(?:{_EXCEEDS}|{_LARGER}){_MOST}(?:{_WINDOW}|input length|model token limit|max message tokens)",
         rf"{_WINDOW}(?: has been| is| was)? exceed(?:ed|s limit)",
         r"(?:model|endpoint|deployment)'s maximum context length",
+        r"maximum context length(?:[:(]| \(| for this model| (?:is |was |has been )?(?:reached|exceeded))",
         r"contextwindowexceedederror|context_length_exceeded",
-        r"(?:prompt|input) (?:is )?(?:too long|超长)",
-        r"(?:prompt|input tokens?|input token count) exceeds? (?:the )?max(?:imum)? (?:length|number of tokens)",
+        r"(?<![\w.])(?:prompt|input) (?:is )?(?:too long|超长)(?! for image)",
+        r"(?:prompt|input tokens?|input token count) exceeds? (?:the )?max(?:imum)? (?:length|number of tokens)"
+        r"(?! of [0-9,]+ char)",
         r"too many tokens: size limit exceeded",
         r"reduce the length of the (?:messages|prompt|input)",
     )
@@ -117,7 +123,11 @@ _QUOTED = re.compile(
     r"(?<![\w\\])(?:" + "|".join(rf"{mark}(?:[^{mark}\\]|\\.?|{mark}(?=\w))*(?:{mark}|\Z)" for mark in "\"'`") + ")",
     re.DOTALL,
 )
-_NAMED = re.compile(r"""(?:["'](?:message|detail|msg|error|raw)["']: ?|message=)$""")
+# What tells an error: a field of that name, in JSON or as a program writes it, and the argument of an exception.
+_NAMED = re.compile(
+    r"""(?:["'](?:message|detail|msg|errors?|raw|description)["'] ?: ?\[?"""
+    r"""|(?:message|detail|msg|desc) ?[:=] ?|error=|(?:error|exception)\(|with message )$"""
+)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -162,7 +172,7 @@ def _own_words(text: str, depth: int = _DEEPEST) -> str:
 
     def read(found: re.Match[str]) -> str:
         quoted = found[0]
-        if depth and _NAMED.search(text, max(0, found.start() - 12), found.start()):
+        if depth and quoted[0] != "`" and _NAMED.search(text, max(0, found.start() - 16), found.start()):
             return _own_words(_ESCAPED.sub(r"\1", quoted[1:].removesuffix(quoted[0])), depth - 1)
         return quoted if len(quoted.split()) == 1 else "''"
 

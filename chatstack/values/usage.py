@@ -29,7 +29,7 @@ def credible(usage: Usage, most: Callable[[int], int] | None = None) -> Usage:
 
     Implausible is a figure that is negative, or no whole number (12.0 is one), or larger than ``most`` of that figure
     gives. Cached tokens are part of the input, reasoning tokens of the output: without a plausible sum they become 0,
-    too. A figure may be larger than the sum that it is part of, as in a stream that may have come with an earlier update.
+    too. A figure may be larger than the sum that it is part of: in a stream that may have come with an earlier update.
     """
     if is_modest(usage):
         return usage

@@ -150,6 +150,13 @@ OVERFLOWS = [
     ),
     ("Requested tokens (2500) exceed context window of 2048", 2_500, 2_048),
     ("Requested tokens exceed context window of 2048", None, 2_048),
+    ("Input tokens exceed the limit of 272000 tokens. Your messages resulted in 303120 tokens.", 303_120, 272_000),
+    ("Prompt contains 300000 tokens, too large for model with 131072 maximum context length", 300_000, 131_072),
+    ("The maximum context length for this model is 8192 tokens, however you requested 9000 tokens.", 9_000, 8_192),
+    ("maximum context length is 8192 tokens. Your request has 12 messages, which resulted in 9000", 9_000, 8_192),
+    ("maximum context length is: 8192 tokens, but you sent 9000", None, 8_192),
+    ("Error: maximum context length (8192) exceeded by 300 tokens", None, None),
+    ("The maximum context length was reached", None, None),
     ("Input validation error: `inputs` must have less than 4096 tokens. Given: 5000", 5_000, 4_096),
     (
         "Input length (5000 tokens) exceeds the maximum allowed length (4096 tokens). Use a shorter input or enable "
@@ -326,13 +333,65 @@ def test_an_overflow_in_a_quotation_is_none(text: str) -> None:
         f"BadRequestError(code=400, message={ECHO!r})",
         f"The 'max_tokens' of the users' request: {ECHO}",
         f"Model 'a b' of \"c d\": {ECHO}",
+        f"ValueError({ECHO!r})",
+        f"BadRequestError({str({'error': {'message': ECHO}})!r})",
+        f"HTTPException(status_code=400, detail={ECHO!r})",
+        f'ApiError {{ message: "{ECHO}" }}',
+        f'desc = "{ECHO}"',
+        f'{{"code": 400, "message" : "{ECHO}"}}',
+        f'Received client error (400) from primary with message "{ECHO}". See the log',
+        f"{ {'errors': [ECHO]} }",
     ],
-    ids=range(7),
+    ids=range(15),
 )
 def test_an_error_that_is_told_within_another_one_is_read(text: str) -> None:
     error = failure("openai", status=400, body={"message": text})
     assert isinstance(error, ContextOverflowError)
     assert (error.actual, error.limit) == (10_004, 8_192)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"type": "about:blank", "title": "Bad", "detail": ECHO, "errors": [{"detail": "see above", "pointer": "#"}]},
+        {"message": ECHO, "errors": ["bad"]},
+        {"error_code": 336007, "error_msg": ECHO},
+        {"errorMessage": ECHO},
+        {"title": ECHO, "status": 400},
+        {"detail": {"reason": ECHO}},
+        {"detail": {"error": {"message": ECHO}}},
+        {"error": {"description": ECHO}},
+        {"error": ["no", ECHO]},
+        {"errors": [{"message": "no"}, {"message": ECHO}]},
+        {"success": False, "errors": [{"code": 5007, "message": ECHO}], "messages": []},
+    ],
+)
+def test_the_words_of_an_error_are_read_wherever_a_server_puts_them(body: object) -> None:
+    error = failure("openai", status=400, body=body)
+    assert isinstance(error, ContextOverflowError)
+    assert (error.actual, error.limit) == (10_004, 8_192)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"code": "context_length_exceeded", "message": "no", "errors": [{"x": 1}]},
+        {"detail": {"code": "context_length_exceeded", "message": "no"}},
+        {"detail": {"error": {"code": "context_length_exceeded", "message": "no"}}},
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_code_is_found_beside_a_list_of_errors_and_within_a_detail(body: object, streaming: bool) -> None:
+    error = failure("openai", status=200 if streaming else 400, body=body, streaming=streaming)
+    assert isinstance(error, ContextOverflowError)
+    listed = {"code": 429, "message": "no", "status": "RESOURCE_EXHAUSTED", "errors": [{"reason": "rateLimitExceeded"}]}
+    assert isinstance(failure("gcp.gemini", status=200, body=listed, streaming=True), RateLimitError)
+
+
+def test_a_detail_that_holds_itself_is_read_to_an_end() -> None:
+    body: dict[str, object] = {}
+    body["detail"] = body
+    assert type(failure("openai", status=400, body=body)) is RequestRefusedError
 
 
 @pytest.mark.parametrize("opens", ['message="', "message='", "message=\"message='", '"message": "'])
@@ -466,6 +525,19 @@ def test_a_body_that_is_too_large_in_tokens_is_an_overflow(
         (400, "", "Request exceeded call rate limit of 6000 tokens per minute, requested 7000"),
         (400, "", "Requested tokens 7000 exceeds the tokens per minute limit 6000"),
         (400, "", "tools.0.description: The maximum context length of a file. Field required"),
+        (422, "", "Input validation error: `max_new_tokens` must be <= 512. Given: 1000"),
+        (400, "", "max_tokens must be <= 8192, but received 9000"),
+        (400, "", "`best_of` must be <= 20, requested: 30"),
+        (400, "", "configured limit of 6000 tokens per minute. You have requested 7000"),
+        (400, "", "tokens in stop sequences cannot exceed 4 - received 5"),
+        (400, "", "total number of max_tokens in the output cannot exceed 4096 - received 5000"),
+        (400, "", "Input tokens 7000 exceeds the limit of 6000 tokens per minute"),
+        (400, "", "The request exceeds the token limit of 6000 per minute"),
+        (400, "", "Requested 9000 tokens exceeds limit of 8000 completion tokens"),
+        (400, "", "Prompt length 5000 exceeds maximum length 4000 letters"),
+        (400, "", "Prompt exceeds maximum length of 4000 characters"),
+        (400, "", "Prompt too long for image generation, maximum 1000 characters"),
+        (400, "", "Validation error: 'the maximum context length is 1024 tokens, you requested 5000'"),
     ],
 )
 def test_what_only_sounds_like_an_overflow_is_none(status: int, code: str, text: str) -> None:
