@@ -277,8 +277,8 @@ def _error_fields(body: object, depth: int = 3) -> Mapping[str, object] | None:
         inner = fields.get("errors")
     if isinstance(inner, list):
         several = cast("list[object]", inner)
-        first = next((cast("Mapping[str, object]", each) for each in several if isinstance(each, Mapping)), {})
-        return {**first, "message": _message_of(several)}
+        objects = [cast("Mapping[str, object]", each) for each in several if isinstance(each, Mapping)]
+        return {**(objects[0] if objects else fields), "message": _message_of(several)}
     if isinstance(inner, Mapping):
         return cast("Mapping[str, object]", inner)
     if isinstance(inner, str):

@@ -31,7 +31,8 @@ def _words(words: str) -> str:
 
 # A size in tokens is said of the input: ``max_tokens``, strings and pictures exceed other limits.
 _INPUT = (
-    r"(?:input and maximum output|input|prompt|request(?:ed)?|current|n_keep)(?=[^.;]{0,99}(?:token|length|n_ctx))"
+    r"(?<![\w.])(?:input and maximum output|input|prompt|request(?:ed)?|current|n_keep)"
+    r"(?=[^.;]{0,99}(?:token|length|n_ctx))"
     + _words("_?tokens?|length|count|size|is|has|contains|of|in|total|too long|prompt|input")
 )
 _EXCEEDS, _LARGER = "exceed(?:s|ed)?", "(?:long|larg|great)er than"
