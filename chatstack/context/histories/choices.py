@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from chatstack.context.edits.records import Record
@@ -77,6 +77,13 @@ def lengths_before_answer(messages: tuple[Message, ...], length: int, record: Re
             break
         least -= 1
     return range(length, least - 1, -1)
+
+
+def common_length(these: Sequence[Message], those: Sequence[Message]) -> int:
+    """Return how many messages both begin with."""
+    pairs = enumerate(zip(these, those, strict=False))
+    shorter = min(len(these), len(those))
+    return next((at for at, (one, other) in pairs if one is not other and one != other), shorter)
 
 
 def words_of_users(messages: tuple[Message, ...]) -> int:

@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 
 from chatstack.context.edits.pairing import Paired, Pairs, Places
 from chatstack.context.edits.units import is_users
-from chatstack.context.histories.choices import MOST_WORDS, Kept, words_of_users
+from chatstack.context.histories.choices import MOST_WORDS, Kept, common_length, words_of_users
 from chatstack.context.histories.conversations import Conversation, Form, Terms
 from chatstack.context.histories.digests import Links, first_link, next_links
 from chatstack.context.histories.weights import GIVEN_BYTES, HISTORY_BYTES, weight_of
@@ -114,10 +114,7 @@ class History:
         made = History(self._key, self._lock)
         made.root = self.root
         if before is not None:
-            pairs = enumerate(zip(messages, before.messages, strict=False))
-            shorter = min(len(messages), len(before.messages))
-            alike = next((at for at, (now, then) in pairs if now is not then and now != then), shorter)
-            made._begin_as(before, alike)
+            made._begin_as(before, common_length(messages, before.messages))
         return made
 
     def branched(self, messages: tuple[Message, ...]) -> History:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from chatstack.context.edits.pairing import is_interrupted
-from chatstack.context.histories.choices import words_of_users
+from chatstack.context.histories.choices import common_length, words_of_users
 from chatstack.context.histories.conversations import Conversation
 from chatstack.context.histories.derived import take_forms
 from chatstack.context.histories.history import History
@@ -174,7 +174,7 @@ class Recogniser:
                     continue
                 if is_its_own and len(known) == alike:
                     return _Found(history, known, alike)
-                both = alike + _alike(conversation[alike:], known[alike:])
+                both = alike + common_length(conversation[alike:], known[alike:])
                 if is_its_own and _is_answered(history, who, conversation[both:]):
                     going.append(_Found(history, known, both, True))
                 if others.history is None:
@@ -300,7 +300,7 @@ def _goes_on(history: History, who: str, following: tuple[Message, ...]) -> bool
     """Return True if a conversation goes on with the answer to its last request: these follow what that had without the
     last words of users, of which some may come again."""
     words = history.messages[len(_kept(history.messages)) :]
-    return history.is_of(who) and _is_answered(history, who, following[_alike(following, words) :])
+    return history.is_of(who) and _is_answered(history, who, following[common_length(following, words) :])
 
 
 def _is_answered(history: History, who: str, following: Sequence[Message]) -> bool:
@@ -308,12 +308,6 @@ def _is_answered(history: History, who: str, following: Sequence[Message]) -> bo
     if not following or following[0].role != "assistant":
         return False
     return answer_key(who, history, len(history.messages), following[0]) in history.conversation(who).past
-
-
-def _alike(these: Sequence[Message], those: Sequence[Message]) -> int:
-    """Return how many messages both begin with."""
-    pairs = enumerate(zip(these, those, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(these), len(those)))
 
 
 def _ends_of(length: int) -> range:
