@@ -70,6 +70,11 @@ def seconds_late() -> float:
     return _LATE.get()
 
 
+def seconds_since(started: float) -> float:
+    """Return the seconds from a time of ``perf_counter`` to the end that is told just now."""
+    return time.perf_counter() - seconds_late() - started
+
+
 def _call_late(since: float, call: Callable[[], object]) -> None:
     _LATE.set(time.perf_counter() - since)
     call()

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from chatstack import semconv
 from chatstack.client.checks import send_to, wraps_a_client
-from chatstack.client.collecting import outside_collector, seconds_late
+from chatstack.client.collecting import outside_collector, seconds_since
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, LayerKind
@@ -134,7 +134,7 @@ class _TurnRun:
                 if answer is not None and "openinference" in reporter.telemetry.display_hints:
                     span.set_attribute(semconv.OPENINFERENCE_OUTPUT, shown_output(turn.story, answer.text))
         kind = end_span(span, error)
-        seconds = time.perf_counter() - seconds_late() - self._started
+        seconds = seconds_since(self._started)
         labels = {semconv.AGENT_NAME: reporter.agent_name} | ({semconv.ERROR_TYPE: kind} if kind else {})
         reporter.telemetry.instruments.agent_duration.record(seconds, labels)
         numbers = {

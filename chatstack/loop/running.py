@@ -11,7 +11,7 @@ from opentelemetry.trace import Span, set_span_in_context
 
 from chatstack import semconv
 from chatstack.client.closing import Closing
-from chatstack.client.collecting import outside_collector, seconds_late
+from chatstack.client.collecting import outside_collector, seconds_since
 from chatstack.errors import InputError, StreamBusyError
 from chatstack.layers.spending import Account
 from chatstack.loop.calling import called
@@ -243,7 +243,7 @@ class IterativeRun(Closing):
             self._show(turn, reason, error)
         stop = error or GeneratorExit() if reason == "cancelled" else self._error if reason == "error" else None
         kind = end_span(turn.root, stop)
-        seconds = time.perf_counter() - seconds_late() - self._started_at
+        seconds = seconds_since(self._started_at)
         labels = {semconv.WORKFLOW_NAME: self._loop.name} | ({semconv.ERROR_TYPE: kind} if kind else {})
         self._loop.telemetry.instruments.workflow_duration.record(seconds, labels)
         numbers = {"iterations": len(self._context.records), "seconds": seconds, "warnings": turn.warning_count}

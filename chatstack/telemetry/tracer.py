@@ -13,7 +13,7 @@ from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, set_span_in_contex
 
 from chatstack import semconv
 from chatstack.client.checks import send_to, wraps_a_client
-from chatstack.client.collecting import outside_collector, seconds_late
+from chatstack.client.collecting import outside_collector, seconds_since
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo, chain, layer_kind, provider_info
@@ -220,7 +220,7 @@ class _ModelCall:
     def ended(self, answer: ChatResponse | None, error: BaseException | None) -> None:
         """Record the outcome, and end the span."""
         usage = answer.usage if answer is not None else Usage()
-        seconds = time.perf_counter() - seconds_late() - self._started
+        seconds = seconds_since(self._started)
         if self._is_ours:
             self._say(answer, error_type(error))
             end_span(self._span, error)
