@@ -21,7 +21,7 @@ from chatstack.telemetry.propagation import trace_headers
 from chatstack_gateway.came_answers import CameAnswer
 from chatstack_gateway.events import EventSplitter, Inflater, decoded, is_readable
 from chatstack_gateway.exchange import CURRENT, Exchange, is_about
-from chatstack_gateway.headers import Headers, downward, readable, upward
+from chatstack_gateway.headers import Headers, as_mapping, downward, readable, upward
 from chatstack_gateway.positions import written
 from chatstack_gateway.settings import LARGE_BYTES, Settings
 from chatstack_gateway.tee import CopySource, Tee
@@ -112,7 +112,7 @@ class WireProvider:
         answer = await self._opened(self._headers_for(headers)[:-1], b"", path, query, method="GET")
         try:
             if answer.status >= 400:
-                raise await self._refused(answer, answer.status, b"")
+                raise await self._refused(answer)
             return decoded(Inflater(answer.encoding).feed(await answer.whole(_MOST_CARDS)))
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _transported(self._provider, error) or error from error
@@ -143,7 +143,7 @@ class WireProvider:
     async def _accepted(self, answer: Answer, *, may_ask_again: bool) -> bytes:
         """Return what was read of an answer to tell that it is one. Raises the error for a refusal."""
         if answer.status >= 400:
-            raise await self._refused(answer, answer.status, b"")
+            raise await self._refused(answer)
         first = b""
         if not (answer.is_stream and may_ask_again and is_readable(answer.encoding)):
             return first
@@ -165,7 +165,7 @@ class WireProvider:
                 raise
             return first
         if told:
-            raise await self._refused(answer, answer.status, first, told)
+            raise await self._refused(answer, first, told)
         return first
 
     def _told_in(self, events: Iterable[bytes]) -> Mapping[str, object] | None:
@@ -177,15 +177,18 @@ class WireProvider:
                 return told
         return None
 
-    async def _refused(self, answer: Answer, status: int, first: bytes, told: object = None) -> ProviderError:
-        """Return the error for a refusal; its cause holds upstream's own answer."""
+    async def _refused(self, answer: Answer, first: bytes = b"", told: object = None) -> ProviderError:
+        """Return the error for a refusal; its cause holds upstream's own answer. A stream that has begun with ``first``
+        has ``told`` it in an event."""
+        status = answer.status
         if told is None:
             body = await answer.whole(self._settings.limits.error_bytes)
             told = _plain(answer, body)
         else:
             body = await self._with_rest(answer, first)
         cause = UpstreamRefusalError(status, answer.headers, body, ErrorBody.read(told).text)
-        error = failure(self._provider, status=status, body=told, headers=cause.told, streaming=status < 400)
+        headers = as_mapping(cause.headers)
+        error = failure(self._provider, status=status, body=told, headers=headers, streaming=status < 400)
         error.__cause__ = cause
         answer.close()
         return error
@@ -215,7 +218,7 @@ class WireProvider:
         """Yield the updates of an answer, and close it. What they are read from is noted in ``came``."""
         try:
             if answer.status >= 400:
-                raise await self._refused(answer, answer.status, b"")
+                raise await self._refused(answer)
             reader = AnswerReader(form, streaming=answer.is_stream)
             split, inflate = EventSplitter(keeps_raw=came is not None), Inflater(answer.encoding)
             if not answer.is_stream:

@@ -16,7 +16,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from chatstack_gateway.apart import Apart
-from chatstack_gateway.headers import Headers, as_mapping, downward, value_of
+from chatstack_gateway.headers import Headers, downward, value_of
 from chatstack_gateway.settings import Limits, Upstream
 
 _OURS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
@@ -67,9 +67,9 @@ class Answer:
         finally:
             self._waiting_since = None
 
-    async def whole(self, most: int, before: bytes = b"") -> bytes:
-        """Return what is left of the body, behind what was read ``before``; not much more than ``most`` bytes."""
-        pieces, size = [before], len(before)
+    async def whole(self, most: int) -> bytes:
+        """Return what is left of the body; not much more than ``most`` bytes."""
+        pieces, size = list[bytes](), 0
         while size <= most and (piece := await self.next()):
             pieces.append(piece)
             size += len(piece)
@@ -123,11 +123,6 @@ class UpstreamRefusalError(Exception):
             seen.add(id(current))
             current = current.__cause__
         return None
-
-    @property
-    def told(self) -> dict[str, str]:
-        """Its headers by name."""
-        return dict(as_mapping(self.headers))
 
 
 @dataclass(slots=True)
