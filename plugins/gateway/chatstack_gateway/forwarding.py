@@ -9,15 +9,14 @@ import aiohttp
 from starlette.types import Receive, Scope, Send
 
 from chatstack.providers.failures import transport_failure
-from chatstack.telemetry.propagation import trace_headers
 from chatstack_gateway.admission import refused, with_key
 from chatstack_gateway.gateway import Gateway
-from chatstack_gateway.headers import path_of, upward, value_of
+from chatstack_gateway.headers import path_of, value_of
 from chatstack_gateway.receiving import GoneError, RefusedError, pieces_of
 from chatstack_gateway.refusals import refusal_of
 from chatstack_gateway.sending import send_head, send_piece, send_refusal
 from chatstack_gateway.spans import ServerSpan, server_span
-from chatstack_gateway.upstream import header_bytes
+from chatstack_gateway.upstream import within_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +55,7 @@ async def forward(
     is_anthropic: bool,
 ) -> None:
     """Send a request on as it came, and its answer back as it comes."""
-    trace = header_bytes(list(trace_headers().items()))
-    names = {name for name, _ in trace}
-    kept = upward(with_key(gateway.settings, scope["headers"], is_anthropic=is_anthropic))
-    headers = [*(each for each in kept if each[0] not in names), *trace]
+    headers = within_trace(with_key(gateway.settings, scope["headers"], is_anthropic=is_anthropic))
     if not isinstance(body, bytes):
         length = value_of(scope["headers"], b"content-length")
         headers += [(b"content-length", length.encode())] if length else []

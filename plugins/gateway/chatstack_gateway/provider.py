@@ -17,15 +17,14 @@ from chatstack.errors import ProviderError, ServerError
 from chatstack.providers.asking import told_window
 from chatstack.providers.failures import ErrorBody, failure, transport_failure
 from chatstack.providers.wires import PROVIDERS, AnswerReader, Form, write_request
-from chatstack.telemetry.propagation import trace_headers
 from chatstack_gateway.came_answers import CameAnswer
 from chatstack_gateway.events import EventSplitter, Inflater, decoded, is_readable
 from chatstack_gateway.exchange import CURRENT, Exchange, is_about
-from chatstack_gateway.headers import Headers, as_mapping, downward, readable, upward
+from chatstack_gateway.headers import Headers, as_mapping, downward, readable
 from chatstack_gateway.positions import written
 from chatstack_gateway.settings import LARGE_BYTES, Settings
 from chatstack_gateway.tee import CopySource, Tee
-from chatstack_gateway.upstream import Answer, Connections, UpstreamRefusalError, header_bytes
+from chatstack_gateway.upstream import Answer, Connections, UpstreamRefusalError, header_bytes, within_trace
 
 _PRELUDE = frozenset({"response.created", "response.queued", "response.in_progress"})
 """Events of Responses behind which a refusal may still come."""
@@ -132,11 +131,8 @@ class WireProvider:
         self, headers: Headers, body: bytes, path: str, query: str = "", *, method: str = "POST"
     ) -> Answer:
         """Send a request, within the trace that is current."""
-        trace = header_bytes(list(trace_headers().items()))
-        names = {name for name, _ in trace}
-        sent = [each for each in upward(headers) if each[0] not in names]
         try:
-            return await self._connections.open(method, path, query, [*sent, *trace], body)
+            return await self._connections.open(method, path, query, within_trace(headers), body)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _transported(self._provider, error) or error from error
 

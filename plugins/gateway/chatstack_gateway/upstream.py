@@ -15,8 +15,9 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from chatstack.telemetry.propagation import trace_headers
 from chatstack_gateway.apart import Apart
-from chatstack_gateway.headers import Headers, downward, value_of
+from chatstack_gateway.headers import Headers, downward, upward, value_of
 from chatstack_gateway.settings import Limits, Upstream
 
 _OURS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
@@ -210,6 +211,13 @@ def _proxy(url: str, host: str) -> str | None:
     if urllib.request.proxy_bypass(host):
         return None
     return urllib.request.getproxies().get(url.partition(":")[0])
+
+
+def within_trace(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a request that go on, with those of the current trace in the place of the caller's."""
+    trace = header_bytes(list(trace_headers().items()))
+    names = {name for name, _ in trace}
+    return [*(each for each in upward(headers) if each[0] not in names), *trace]
 
 
 def header_bytes(headers: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
