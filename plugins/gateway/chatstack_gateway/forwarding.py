@@ -14,7 +14,7 @@ from chatstack_gateway.gateway import Gateway
 from chatstack_gateway.headers import path_of, value_of
 from chatstack_gateway.receiving import GoneError, RefusedError, pieces_of
 from chatstack_gateway.refusals import refusal_of
-from chatstack_gateway.sending import send_head, send_piece, send_refusal
+from chatstack_gateway.sending import refusals_sent, send_head, send_piece
 from chatstack_gateway.spans import ServerSpan, server_span
 from chatstack_gateway.upstream import within_trace
 
@@ -29,8 +29,8 @@ class ForwardedRoute:
         headers = scope["headers"]
         is_anthropic = bool(value_of(headers, b"anthropic-version"))
         with server_span(scope["method"], scope["path"], "/v1/{path}", headers) as span:
-            refusal = refused(self.gateway.settings, headers)
-            try:
+            async with refusals_sent(send, span, "messages" if is_anthropic else "chat"):
+                refusal = refused(self.gateway.settings, headers)
                 if refusal is not None:
                     raise RefusedError(refusal)
                 has_body = value_of(headers, b"content-length") not in ("", "0") or any(
@@ -38,11 +38,6 @@ class ForwardedRoute:
                 )
                 body = pieces_of(receive, headers, self.gateway.settings.limits) if has_body else b""
                 await forward(self.gateway, scope, send, body, span, is_anthropic=is_anthropic)
-            except RefusedError as error:
-                span.tell(error.refusal.status, None)
-                await send_refusal(send, error.refusal, "messages" if is_anthropic else "chat")
-            except GoneError:
-                pass
 
 
 async def forward(
@@ -54,7 +49,8 @@ async def forward(
     *,
     is_anthropic: bool,
 ) -> None:
-    """Send a request on as it came, and its answer back as it comes."""
+    """Send a request on as it came, and its answer back as it comes. Raises ``RefusedError`` if upstream cannot be
+    reached."""
     headers = within_trace(with_key(gateway.settings, scope["headers"], is_anthropic=is_anthropic))
     if not isinstance(body, bytes):
         length = value_of(scope["headers"], b"content-length")
@@ -66,11 +62,7 @@ async def forward(
         cause = error.__cause__
         if isinstance(cause, RefusedError | GoneError):  # of the body that is being read meanwhile
             raise cause from None
-        failed = transport_failure("upstream", error) or error
-        refusal = refusal_of(failed)
-        span.tell(refusal.status, None)
-        await send_refusal(send, refusal, "messages" if is_anthropic else "chat")
-        return
+        raise RefusedError(refusal_of(transport_failure("upstream", error) or error)) from error
     try:
         span.tell(answer.status, None)
         await send_head(send, answer.status, answer.headers)

@@ -27,7 +27,7 @@ from chatstack_gateway.positions import UneditableError, scan
 from chatstack_gateway.receiving import GoneError, RefusedError, body_of
 from chatstack_gateway.refusals import Refusal, refusal_of
 from chatstack_gateway.running import answered
-from chatstack_gateway.sending import send_head, send_piece, send_refusal, send_whole
+from chatstack_gateway.sending import refusals_sent, send_head, send_piece, send_refusal, send_whole
 from chatstack_gateway.settings import LARGE_BYTES
 from chatstack_gateway.spans import ServerSpan, server_span
 from chatstack_gateway.tee import Tee
@@ -59,12 +59,8 @@ class ModelRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = scope["headers"]
         with server_span("POST", scope["path"], self.route, headers) as span:
-            try:
+            async with refusals_sent(send, span, self.form):
                 await self._handle(scope, receive, send, span)
-            except RefusedError as error:
-                await _told(send, span, error.refusal, self.form)
-            except GoneError:
-                pass
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send, span: ServerSpan) -> None:
         gateway, headers = self.gateway, scope["headers"]
@@ -246,11 +242,6 @@ async def _settled(reading: asyncio.Task[ChatResponse]) -> ChatResponse | None:
         logger.warning("the copy of an answer was not read to its end: %s", error)
         return None
     return reading.result()
-
-
-async def _told(send: Send, span: ServerSpan, refusal: Refusal, form: Form) -> None:
-    span.tell(refusal.status, None)
-    await send_refusal(send, refusal, form)
 
 
 @asynccontextmanager
