@@ -41,15 +41,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop."""
     from chatstack_gateway.serving import serve
 
-    told = [word for name, value in vars(arguments).items() for word in _words(name, value)]
-    return serve(settings_of(arguments), told)
+    own = vars(_parser().parse_args([]))
+    return serve(settings_of(arguments), [word for name in own for word in _words(name, getattr(arguments, name))])
 
 
 def settings_from(words: Sequence[str]) -> Settings:
     """Return the settings that a worker was told by these words of the command line."""
+    return settings_of(_parser().parse_args(words))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
     _add_arguments(parser)
-    return settings_of(parser.parse_args(words))
+    return parser
 
 
 def _words(name: str, value: object) -> list[str]:
@@ -58,27 +62,8 @@ def _words(name: str, value: object) -> list[str]:
         return [str(value)] if value else []
     option = f"--{name.replace('_', '-')}"
     if isinstance(value, bool):
-        return [option] if value and name in _NAMED else []
-    return [f"{option}={value}"] if name in _NAMED and value not in (None, "") else []
-
-
-_NAMED = frozenset(
-    {
-        "observe",
-        "upstream",
-        "api",
-        "model",
-        "rewrite_answers",
-        "port",
-        "host",
-        "workers",
-        "record",
-        "key_env",
-        "max_body_mib",
-        "max_open",
-    }
-    | {"head_seconds", "stall_seconds", "drain_seconds"}
-)
+        return [option] if value else []
+    return [f"{option}={value}"] if value not in (None, "") else []
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
