@@ -68,6 +68,11 @@ class Gateway:
         """True if what is decided goes into a store that others read."""
         return getattr(self.stacks.recipe.memory, "shared", None) is not None
 
+    def tell(self, exchange: Exchange, response: ChatResponse | None, status: int) -> None:
+        """Tell the listeners of an exchange that is over."""
+        for listener in self.listeners:
+            listener(exchange, response, status)
+
     async def aclose(self) -> None:
         """Close what watches, then stacks, memory and connections."""
         if self.observer is not None:

@@ -51,15 +51,11 @@ class HandingOn:
         finally:
             CURRENT.reset(token)
             self._span.tell(self._status, self._exchange)
-            for listener in self._gateway.listeners:
-                listener(self._exchange, response, self._status)
+            self._gateway.tell(self._exchange, response, self._status)
 
     async def _answered(self) -> ChatResponse:
-        exchange, stacks = self._exchange, self._gateway.stacks
-        stream = await opened(
-            exchange, stacks.edited[exchange.form], stacks.bare[exchange.form], self._gateway.refused_edits
-        )
-        async with stream:
+        exchange = self._exchange
+        async with await opened(self._gateway, exchange) as stream:
             self._status = 200
             came = exchange.came
             if exchange.request.stream if came is None else came.is_stream:

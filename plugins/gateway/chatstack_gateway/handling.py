@@ -151,11 +151,10 @@ class _Answering:
 
     async def run(self) -> None:
         """Answer the caller. Cancelled, it ends all that it began."""
-        exchange, stacks = self._exchange, self._gateway.stacks
-        client, bare = stacks.edited[exchange.form], stacks.bare[exchange.form]
+        exchange = self._exchange
         token = CURRENT.set(exchange)
         try:
-            reading = asyncio.create_task(answered(exchange, client, bare, self._gateway.refused_edits))
+            reading = asyncio.create_task(answered(self._gateway, exchange))
         finally:
             CURRENT.reset(token)
         status, response = 499, None
@@ -181,8 +180,7 @@ class _Answering:
             if not reading.cancelled():
                 reading.exception()  # retrieved, or asyncio would report it
             self._span.tell(status, exchange)
-            for listener in self._gateway.listeners:
-                listener(exchange, response, status)
+            self._gateway.tell(exchange, response, status)
 
     async def _pumped(self, tee: Tee, reading: asyncio.Task[ChatResponse]) -> None:
         """Hand the answer on, piece by piece, as it comes."""

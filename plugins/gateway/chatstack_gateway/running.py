@@ -8,12 +8,11 @@ import traceback
 
 from chatstack import ChatResponse, ChatStream
 from chatstack.errors import ChatStackError, RequestRefusedError
-from chatstack.stack.recipe import BuiltClient
 from chatstack_gateway.converting import UnsayableError
 from chatstack_gateway.exchange import Exchange, Outcome
+from chatstack_gateway.gateway import Gateway
 from chatstack_gateway.positions import UneditableError
 from chatstack_gateway.refusals import is_deliberate
-from chatstack_gateway.refused_edits import RefusedEdits
 from chatstack_gateway.upstream import UpstreamRefusalError
 
 logger = logging.getLogger("chatstack.gateway")
@@ -22,28 +21,26 @@ _OF_THE_REQUEST = frozenset({400, 409, 413, 422})
 """Statuses by which an API refuses what is in a request."""
 
 
-async def answered(
-    exchange: Exchange, edited: BuiltClient, bare: BuiltClient, refused_edits: RefusedEdits
-) -> ChatResponse:
+async def answered(gateway: Gateway, exchange: Exchange) -> ChatResponse:
     """Send the request through its stack, and read the copy of the answer to its end.
 
     Raises what a layer refuses deliberately, and what upstream refused. Any other failure of a layer, and a refusal of
     what upstream might take unedited, sends the request once more, as it came.
     """
-    stream = await opened(exchange, edited, bare, refused_edits)
-    async with stream:
+    async with await opened(gateway, exchange) as stream:
         if exchange.request.stream:
             async for _ in stream:  # one by one, as a caller would: layers and metrics tell the time of each
                 pass
         return await stream.response()
 
 
-async def opened(exchange: Exchange, edited: BuiltClient, bare: BuiltClient, refused_edits: RefusedEdits) -> ChatStream:
+async def opened(gateway: Gateway, exchange: Exchange) -> ChatStream:
     """Send the request through its stack, and return the stream of its answer. Raises as ``answered`` does."""
+    bare = gateway.stacks.bare[exchange.form]
     if exchange.is_bypassed:
         return await bare.send(exchange.request)
     try:
-        return await edited.send(exchange.request)
+        return await gateway.stacks.edited[exchange.form].send(exchange.request)
     except Exception as error:
         if exchange.is_answering:
             raise
@@ -62,7 +59,7 @@ async def opened(exchange: Exchange, edited: BuiltClient, bare: BuiltClient, ref
             _bypass(exchange, "failed open", f"a layer failed: {_told(error)}")
     stream = await bare.send(exchange.request)
     if exchange.outcome == "undone":  # and what came is taken: so the edits were the reason
-        refused_edits.add(exchange)
+        gateway.refused_edits.add(exchange)
     return stream
 
 
