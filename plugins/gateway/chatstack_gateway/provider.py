@@ -16,14 +16,15 @@ from chatstack.client.protocol import ProviderInfo
 from chatstack.errors import ProviderError, ServerError
 from chatstack.providers.asking import told_window
 from chatstack.providers.failures import ErrorBody, failure, transport_failure
-from chatstack.providers.wires import PROVIDERS, AnswerReader, Form, write_request
+from chatstack.providers.wires import PROVIDERS, Form, write_request
 from chatstack_gateway.came_answers import CameAnswer
 from chatstack_gateway.events import EventSplitter, Inflater, decoded, is_readable
 from chatstack_gateway.exchange import CURRENT, Exchange, is_about
 from chatstack_gateway.headers import Headers, as_mapping, downward, readable
 from chatstack_gateway.positions import written
+from chatstack_gateway.reading import updates_of
 from chatstack_gateway.settings import LARGE_BYTES, Settings
-from chatstack_gateway.tee import CopySource, Tee
+from chatstack_gateway.tee import Tee, copied_updates
 from chatstack_gateway.upstream import Answer, Connections, UpstreamRefusalError, header_bytes, within_trace
 
 _PRELUDE = frozenset({"response.created", "response.queued", "response.in_progress"})
@@ -37,7 +38,6 @@ OF_THE_CALL = frozenset(
     | {b"x-stainless-retry-count", b"x-stainless-helper-method"}
 )
 """Headers of the caller's that are about its very request, and not about others that are sent with its key."""
-_MOST_BYTES = 2**28
 _MOST_CARDS = 2**23
 ACCEPTS = [("accept", "application/json"), ("accept-encoding", "identity"), ("content-type", "application/json")]
 
@@ -93,7 +93,7 @@ class WireProvider:
             raise failed from error
         tee = Tee(answer, first)
         exchange.tee.set_result(tee)
-        return await ChatStream.primed(CopySource(self.form, tee, streaming=answer.is_stream))
+        return await ChatStream.primed(copied_updates(self.form, tee, streaming=answer.is_stream))
 
     async def window_tokens(self, model: str = "") -> int | None:
         """Ask upstream for the window of that model, with the key of the exchange that wants it."""
@@ -215,30 +215,10 @@ class WireProvider:
         try:
             if answer.status >= 400:
                 raise await self._refused(answer)
-            reader = AnswerReader(form, streaming=answer.is_stream)
-            split, inflate = EventSplitter(keeps_raw=came is not None), Inflater(answer.encoding)
-            if not answer.is_stream:
-                whole = inflate.feed(await answer.whole(_MOST_BYTES))
-                if came is not None:
-                    came.whole = whole
-                for update in reader.add(decoded(whole)):
+            updates = updates_of(form, answer.next, streaming=answer.is_stream, encoding=answer.encoding, came=came)
+            async with aclosing(updates):
+                async for update in updates:
                     yield update
-            while answer.is_stream:
-                piece = await answer.next()
-                for data in split.feed(inflate.feed(piece)) if piece else split.end():
-                    event = decoded(data)
-                    updates = reader.add(event)
-                    if came is not None:
-                        came.add(split.taken(), event, updates)
-                    for update in updates:
-                        yield update
-                if not piece or split.is_done or (form != "chat" and reader.is_complete):
-                    break
-            updates = reader.finish()
-            if came is not None:
-                came.end(split.taken(), updates)
-            for update in updates:
-                yield update
         except (aiohttp.ClientError, OSError, ValueError) as error:
             unread = ServerError(f"{self._provider}: the answer cannot be read", provider=self._provider)
             raise _transported(self._provider, error) or unread from error

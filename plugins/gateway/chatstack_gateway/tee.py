@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from chatstack import ChatUpdate, Message, ProviderError
 from chatstack.errors import BrokenStreamError
 from chatstack.providers.failures import transport_failure
-from chatstack.providers.wires import PROVIDERS, AnswerReader, Form
-from chatstack_gateway.events import EventSplitter, Inflater, decoded
+from chatstack.providers.wires import PROVIDERS, Form
+from chatstack_gateway.reading import updates_of
 from chatstack_gateway.upstream import Answer
 
 _MOST_COPIED = 256 * 1024 * 1024
@@ -78,61 +80,20 @@ class Tee:
             waiting.set_result(None)
 
 
-class CopySource:
-    """The source of a ``ChatStream`` over the copy of an answer."""
-
-    def __init__(self, form: Form, tee: Tee, *, streaming: bool) -> None:
-        self._tee = tee
-        self._reader = AnswerReader(form, streaming=streaming)
-        self._provider = PROVIDERS[form]
-        self._ends_itself = form != "chat"  # there the usage follows what ends the answer
-        self._split = EventSplitter()
-        self._updates: deque[ChatUpdate] = deque()
-        self._whole: list[bytes] = []
-        self._inflate: Inflater | None = None
-        self._is_over = False
-
-    async def __anext__(self) -> ChatUpdate:
-        while not self._updates:
-            if self._is_over:
-                raise StopAsyncIteration
-            try:
-                piece = await self._tee.copied()
-                self._take(piece)
-            except ProviderError:
-                raise
-            except Exception as error:
-                raise self._failed(error) from error
-        return self._updates.popleft()
-
-    async def aclose(self) -> None:
-        self._tee.stop_copying()
-
-    def _take(self, piece: bytes) -> None:
-        if self._inflate is None:
-            self._inflate = Inflater(self._tee.answer.encoding)
-        plain = self._inflate.feed(piece) if piece else b""
-        if not self._reader.streaming:
-            self._whole.append(plain)
-            if not piece:
-                self._updates.extend(self._reader.add(decoded(b"".join(self._whole))))
-        else:
-            for data in self._split.feed(plain) if piece else self._split.end():
-                self._updates.extend(self._reader.add(decoded(data)))
-        if not piece or self._is_told:
-            self._is_over = True
-            self._tee.stop_copying()
-            self._updates.extend(self._reader.finish())
-            self._tee.said = self._updates[-1].message_done
-
-    @property
-    def _is_told(self) -> bool:
-        """True once a stream has told all of its answer, whatever else may follow."""
-        return self._reader.streaming and (self._split.is_done or (self._ends_itself and self._reader.is_complete))
-
-    def _failed(self, error: Exception) -> Exception:
-        failed = transport_failure(self._provider, error, streaming=True)
-        return failed or BrokenStreamError(
-            f"{self._provider}: the copy of the answer could not be read ({type(error).__name__})",
-            provider=self._provider,
-        )
+async def copied_updates(form: Form, tee: Tee, *, streaming: bool) -> AsyncGenerator[ChatUpdate, None]:
+    """Yield the updates of the copy of an answer."""
+    provider = PROVIDERS[form]
+    try:
+        updates = updates_of(form, tee.copied, streaming=streaming, encoding=tee.answer.encoding)
+        async with aclosing(updates):
+            async for update in updates:
+                tee.said = update.message_done or tee.said
+                yield update
+    except ProviderError:
+        raise
+    except Exception as error:
+        failed = transport_failure(provider, error, streaming=True)
+        told = f"{provider}: the copy of the answer could not be read ({type(error).__name__})"
+        raise failed or BrokenStreamError(told, provider=provider) from error
+    finally:
+        tee.stop_copying()
