@@ -134,6 +134,11 @@ def as_object(value: object, where: str) -> Mapping[str, object]:
     return cast("Mapping[str, object]", value)
 
 
+def fields_of(value: object) -> WireObject:
+    """Return the value, if it is an object; an empty one if it is not."""
+    return cast("WireObject", value) if isinstance(value, dict) else {}
+
+
 def as_list(value: object, where: str) -> list[object]:
     """Return the value, if it is a list. Raises ``InputError`` naming the place if it is not."""
     if not isinstance(value, (list, tuple)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from chatstack import ChatResponse, ChatUpdate
-from chatstack.providers.extras import WireObject
+from chatstack.providers.extras import WireObject, fields_of
 from chatstack.providers.wires import Form, write_messages
 from chatstack.values.parts import Part
 from chatstack.values.responses import CallDelta
@@ -60,7 +60,7 @@ class CameAnswer:
 
     def add(self, raw: bytes, event: object, updates: list[ChatUpdate]) -> None:
         """Note an event."""
-        fields = _object(event)
+        fields = fields_of(event)
         self.head = self.head or fields
         came = CameEvent(raw, fields, updates)
         self.events.append(came)
@@ -120,7 +120,7 @@ class CameAnswer:
             stop = {"stop_reason": STOP_REASONS[reason]} if is_other else {}
             return written({**answer, "content": content, **stop}).encode()
         first, *others = cast("list[WireObject]", answer["choices"])
-        message = {name: value for name, value in _object(first.get("message")).items() if name not in _WRITTEN}
+        message = {name: value for name, value in fields_of(first.get("message")).items() if name not in _WRITTEN}
         message = {**message, "content": None, **(items[-1] if items else {})}
         finish = {"finish_reason": CHAT_FINISHES[reason]} if is_other else {}
         return written({**answer, "choices": [{**first, "message": message, **finish}, *others]}).encode()
@@ -133,7 +133,7 @@ def words_of(update: ChatUpdate) -> Words:
 
 def _output(answer: WireObject, items: Sequence[WireObject]) -> list[WireObject]:
     """Return the items of an answer of Responses, with the ids that they came with."""
-    came = [_object(each) for each in cast("list[object]", answer.get("output") or [])]
+    came = [fields_of(each) for each in cast("list[object]", answer.get("output") or [])]
     found: list[WireObject] = []
     for position, item in enumerate(items):
         same: WireObject = (
@@ -142,7 +142,3 @@ def _output(answer: WireObject, items: Sequence[WireObject]) -> list[WireObject]
         kept: WireObject = {name: same[name] for name in ("id", "status") if name in same}
         found.append({**kept, **item})
     return found
-
-
-def _object(value: object) -> WireObject:
-    return cast("WireObject", value) if isinstance(value, dict) else {}

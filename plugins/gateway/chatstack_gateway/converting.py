@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from chatstack import ChatOptions, ChatRequest, File, Image, Message, ProviderItem, Reasoning, Text, ToolResult
 from chatstack.errors import InputError
-from chatstack.providers.extras import extra_fields
+from chatstack.providers.extras import extra_fields, fields_of
 from chatstack.providers.wires import PROVIDERS, Form, write_request
 from chatstack.values.parts import Part
 from chatstack.values.requests import OutputSchema
@@ -100,7 +100,7 @@ def body_of(api: Form, request: ChatRequest) -> dict[str, object]:
     if api == "responses":
         body.setdefault("store", False)  # the caller has the history
         if "verbosity" in body:  # beside the schema of the answer, which a layer may have changed
-            body["text"] = {**_object(body.get("text")), "verbosity": body.pop("verbosity")}
+            body["text"] = {**fields_of(body.get("text")), "verbosity": body.pop("verbosity")}
     return body
 
 
@@ -129,11 +129,11 @@ def _kept(came: Form, api: Form, rest: dict[str, object]) -> dict[str, object]:
 
 def _allowed_tools(choice: object, api: Form) -> dict[str, object]:
     """Return a choice among some of the tools in the form of OpenAI's other API; nothing for any other choice."""
-    fields = _object(choice)
-    told = _object(fields.get("allowed_tools")) or fields  # nested in chat completions
+    fields = fields_of(choice)
+    told = fields_of(fields.get("allowed_tools")) or fields  # nested in chat completions
     tools = told.get("tools")
-    each_of = [_object(each) for each in cast("list[object]", tools)] if isinstance(tools, list) else []
-    names = [each.get("name") or _object(each.get("function")).get("name") for each in each_of]
+    each_of = [fields_of(each) for each in cast("list[object]", tools)] if isinstance(tools, list) else []
+    names = [each.get("name") or fields_of(each.get("function")).get("name") for each in each_of]
     if fields.get("type") != "allowed_tools" or any(each.get("type") != "function" for each in each_of):
         return {}
     if api == "responses":
@@ -279,16 +279,12 @@ def _result(result: ToolResult, where: str, came: Form, api: Form) -> ToolResult
 
 def refusal_in(item: ProviderItem) -> str | None:
     """Return the words of a model that refused, from its item; None for any other item."""
-    fields = _object(decoded(item.json.encode()))
+    fields = fields_of(decoded(item.json.encode()))
     content = fields.get("content")
-    for each in (fields, *map(_object, cast("list[object]", content) if isinstance(content, list) else [])):
+    for each in (fields, *map(fields_of, cast("list[object]", content) if isinstance(content, list) else [])):
         if each.get("type") == "refusal":
             return str(each.get("refusal") or "")
     return None
-
-
-def _object(value: object) -> dict[str, object]:
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
 def _foreign(value: object, known: set[str]) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
 
 from starlette.types import Send
 
 from chatstack import ChatResponse, ChatStream
+from chatstack.providers.extras import fields_of
 from chatstack_gateway.answer_events import AnswerWriter
 from chatstack_gateway.answer_forms import writer_for
 from chatstack_gateway.converting import UnsayableError
@@ -92,7 +91,7 @@ class HandingOn:
 
     def _writer(self) -> AnswerWriter:
         body = self._exchange.body.value
-        thinking, options = _fields(body.get("thinking")), _fields(body.get("stream_options"))
+        thinking, options = fields_of(body.get("thinking")), fields_of(body.get("stream_options"))
         return writer_for(
             self._exchange.form,
             self._model,
@@ -131,7 +130,3 @@ def refusal_for(error: Exception) -> Refusal:
     status = told.status if told.status >= 400 else found.status
     message = found.message if found.code == "context_length_exceeded" else told.reason or found.message
     return replace(found, status=status, message=message, is_final=found.is_final and status < 500)
-
-
-def _fields(value: object) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from chatstack import Message
+from chatstack.providers.extras import fields_of
 from chatstack.providers.openai.responses_wire import item_type
 from chatstack.providers.wires import Form, read_messages
 from chatstack_gateway.positions import UneditableError
@@ -47,7 +48,7 @@ def _rows(items: Sequence[object]) -> list[Place]:
     found: list[Place] = []
     was_output = False
     for at, item in enumerate(items):
-        if item_type(_fields(item)) == "item_reference":
+        if item_type(fields_of(item)) == "item_reference":
             raise UneditableError("it refers to items that only the server has")
         is_output = read_messages("responses", [item])[0].role == "assistant"
         if is_output and was_output:
@@ -78,10 +79,6 @@ def _blocks(items: Sequence[object], messages: Sequence[Message]) -> list[Place]
     return [Place(SYSTEM, SYSTEM + 1), *found] if system else found
 
 
-def _fields(item: object) -> dict[str, object]:
-    return cast("dict[str, object]", item) if isinstance(item, dict) else {}
-
-
 def _length(item: object) -> int:
-    content = _fields(item).get("content")
+    content = fields_of(item).get("content")
     return len(cast("list[object]", content)) if isinstance(content, list) else 1

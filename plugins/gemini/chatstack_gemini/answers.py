@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from chatstack.providers.assembly import digest_for_ids
-from chatstack.providers.extras import WireObject, as_list, as_object
+from chatstack.providers.extras import WireObject, as_list, as_object, fields_of
 from chatstack.providers.failures import stream_ended
 from chatstack.values.messages import Message
 from chatstack.values.parts import Reasoning, Text
@@ -58,7 +58,7 @@ class AnswerFold:
         """Yield what the chunk shows."""
         for name, value in chunk.items():
             if name == "usageMetadata":
-                value = {**_object(self._fields.get(name)), **as_object(value, name)}
+                value = {**fields_of(self._fields.get(name)), **as_object(value, name)}
             if name != "candidates":
                 self._fields[name] = value
         for each in as_list(chunk.get("candidates") or (), "candidates"):
@@ -98,11 +98,11 @@ class AnswerFold:
 
     @property
     def _usage(self) -> Usage:
-        return usage_from_wire(_object(self._fields.get("usageMetadata")))
+        return usage_from_wire(fields_of(self._fields.get("usageMetadata")))
 
     @property
     def _blocked(self) -> object:
-        return _object(self._fields.get("promptFeedback")).get("blockReason")
+        return fields_of(self._fields.get("promptFeedback")).get("blockReason")
 
     def _add(self, part: WireObject) -> Iterator[ChatUpdate]:
         kind, text = _plain_kind(part), part.get("text")
@@ -145,10 +145,6 @@ def _plain_kind(part: Mapping[str, object]) -> str | None:
     if set(part) == {"text"}:
         return "text"
     return "thought" if set(part) == {"text", "thought"} and part["thought"] is True else None
-
-
-def _object(value: object) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
 
 
 def _count(usage: Mapping[str, object], name: str) -> int:

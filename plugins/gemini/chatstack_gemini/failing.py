@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol, cast
 
 from chatstack.errors import AuthenticationError, BrokenStreamError, ChatStackError, ProviderError, ServerError
+from chatstack.providers.extras import fields_of
 from chatstack.providers.failures import failure, transport_failure
 from chatstack_gemini.parts import PROVIDER
 
@@ -71,9 +72,9 @@ def _refusal(error: _ApiError, *, streaming: bool) -> ProviderError:
 
 
 def _details_of(body: object) -> list[Mapping[str, object]]:
-    fields = _object(body)
-    listed = (_object(fields.get("error")) or fields).get("details")
-    return [_object(each) for each in cast("list[object]", listed)] if isinstance(listed, list) else []
+    fields = fields_of(body)
+    listed = (fields_of(fields.get("error")) or fields).get("details")
+    return [fields_of(each) for each in cast("list[object]", listed)] if isinstance(listed, list) else []
 
 
 def _retry_after(details: list[Mapping[str, object]]) -> dict[str, str]:
@@ -94,7 +95,3 @@ def _headers_of(response: object) -> dict[str, str]:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _object(value: object) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}

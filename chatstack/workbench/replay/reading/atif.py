@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from chatstack.errors import InputError
-from chatstack.providers.extras import WireObject
+from chatstack.providers.extras import WireObject, fields_of
 from chatstack.workbench.replay.reading.contexts import Context, object_in, text_in
 from chatstack.workbench.replay.reading.usages import RecordedCall, atif_call
 
@@ -189,8 +189,7 @@ def _content(given: object, where: str) -> object:
         if isinstance(fields.get("text"), str):
             parts.append({"type": "text", "text": fields["text"]})
         else:  # a picture or a sound, by the path of its file
-            source = fields.get("source")
-            path = text_in(cast("WireObject", source), "path") if isinstance(source, dict) else ""
+            path = text_in(fields_of(fields.get("source")), "path")
             parts.append({"type": "image_url", "image_url": {"url": path or "unknown"}})
     return parts
 

@@ -19,7 +19,7 @@ from typing import cast
 import msgspec
 
 from chatstack.providers.converters import from_anthropic
-from chatstack.providers.extras import WireObject
+from chatstack.providers.extras import WireObject, fields_of
 from chatstack.workbench.replay.reading.contexts import (
     Context,
     Kept,
@@ -181,8 +181,7 @@ class ClaudeCode:
 
     def _attached(self, row: WireObject, line: int, before: int) -> int:
         """Add a message that was queued while the model worked; other attachments are for the user's eyes."""
-        attached = row.get("attachment")
-        fields = cast("WireObject", attached) if isinstance(attached, dict) else {}
+        fields = fields_of(row.get("attachment"))
         prompt = fields.get("prompt")
         if fields.get("type") != "queued_command" or not prompt:
             return before
@@ -191,13 +190,10 @@ class ClaudeCode:
 
     def _note_segment(self, row: WireObject, uuid: str) -> None:
         """Note which messages a compaction kept: they stand behind the one that it names, its summary mostly."""
-        about = row.get("compactMetadata")
-        segment = cast("WireObject", about).get("preservedSegment") if isinstance(about, dict) else None
-        if isinstance(segment, dict):
-            fields = cast("WireObject", segment)
-            anchor = text_in(fields, "anchorUuid") or uuid
-            if anchor != uuid:  # at the boundary itself, the summary would come behind them
-                self._segments[anchor] = text_in(fields, "headUuid"), text_in(fields, "tailUuid")
+        segment = fields_of(fields_of(row.get("compactMetadata")).get("preservedSegment"))
+        anchor = text_in(segment, "anchorUuid") or uuid
+        if anchor != uuid:  # at the boundary itself, the summary would come behind them
+            self._segments[anchor] = text_in(segment, "headUuid"), text_in(segment, "tailUuid")
 
     def _copy_segment(self, anchor: str) -> None:
         """Copy the messages that a compaction kept; what follows the anchor follows them."""

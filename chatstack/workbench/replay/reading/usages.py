@@ -11,6 +11,7 @@ from typing import cast
 
 import msgspec
 
+from chatstack.providers.extras import fields_of
 from chatstack.providers.openai.usages import whole_output
 from chatstack.values.responses import Usage
 
@@ -177,8 +178,8 @@ def atif_call(metrics: object, *, model: str = "", is_sum: bool = False) -> Reco
 
     Cache writes have no field there; some writers put them among the extra ones.
     """
-    fields = _object(metrics)
-    beside = _object(fields.get("extra"))
+    fields = fields_of(metrics)
+    beside = fields_of(fields.get("extra"))
     written = _count(beside, "cache_creation_input_tokens")
     read, given = _count(fields, "cached_tokens"), _count(fields, "prompt_tokens")
     found = Usage(max(given, read), _count(fields, "completion_tokens"), read, min(written, max(0, given - read)))
@@ -193,14 +194,13 @@ def _usage(fields: Mapping[str, object]) -> Usage:
     given, said = _count(fields, prompt), _count(fields, output)
     if any(name in fields for name in _ANTHROPIC):
         read, written = (_count(fields, name) for name in _ANTHROPIC)
-        hour = _count(_object(fields.get("cache_creation")), "ephemeral_1h_input_tokens")
+        hour = _count(fields_of(fields.get("cache_creation")), "ephemeral_1h_input_tokens")
         return Usage(given + read + written, said, read, written, hour_write_tokens=min(hour, written))
-    details = _object(fields.get(f"{prompt}_details"))
+    details = fields_of(fields.get(f"{prompt}_details"))
     read = max(_count(details, "cached_tokens"), *(_count(fields, name) for name in _CACHED))
     written = _count(details, "cache_write_tokens")
-    thought = max(
-        _count(_object(fields.get(f"{output}_details")), "reasoning_tokens"), _count(fields, "reasoning_output_tokens")
-    )
+    spent = fields_of(fields.get(f"{output}_details"))
+    thought = max(_count(spent, "reasoning_tokens"), _count(fields, "reasoning_output_tokens"))
     said = whole_output(given, said, _count(fields, "total_tokens"), (read, read + written))
     return Usage(max(given, read), said, read, min(written, max(0, given - read)), thought)
 
@@ -208,7 +208,3 @@ def _usage(fields: Mapping[str, object]) -> Usage:
 def _count(fields: Mapping[str, object], name: str) -> int:
     value = fields.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS else 0
-
-
-def _object(value: object) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
