@@ -25,9 +25,7 @@ _MOST_DEEP = 20
 
 def is_trajectory(value: object) -> bool:
     """Return True for a document of ATIF."""
-    if not isinstance(value, dict):
-        return False
-    fields = cast("WireObject", value)
+    fields = fields_of(value)
     return text_in(fields, "schema_version").startswith(_VERSION) and "steps" in fields
 
 
@@ -35,17 +33,12 @@ def trajectories(document: WireObject, line: int, size_bytes: int, *, deep: int 
     """Yield the conversation of a document, then those of its sub-agents. Raises ``InputError`` with the place."""
     agent = object_in(document, "agent", "") if document.get("agent") is not None else {}
     model = text_in(agent, "model_name")
-    steps = document.get("steps")
-    if not isinstance(steps, list):
-        raise InputError("steps: expected a list")
     messages: list[object] = []
     calls: list[RecordedCall | None] = []
     missing: list[object] = []
-    for position, step in enumerate(cast("list[object]", steps)):
-        if not isinstance(step, dict):
-            raise InputError(f"steps[{position}]: expected an object")
+    for where, step in _objects(document.get("steps"), "steps"):
         messages += missing
-        missing = _add_step(cast("WireObject", step), f"steps[{position}]", model, messages, calls)
+        missing = _add_step(step, where, model, messages, calls)
     if any(call is not None for call in calls):
         body: WireObject = {"messages": messages}
         if isinstance(agent.get("tool_definitions"), list):
@@ -62,11 +55,9 @@ def _embedded(document: WireObject, line: int, size_bytes: int, deep: int) -> It
         return
     if deep >= _MOST_DEEP:
         raise InputError("subagent_trajectories: nested too deeply")
-    listed = cast("list[object]", embedded)
-    for position, each in enumerate(listed):
-        if not isinstance(each, dict):
-            raise InputError(f"subagent_trajectories[{position}]: expected an object")
-        yield from trajectories(cast("WireObject", each), line, size_bytes // len(listed), deep=deep + 1)
+    share = size_bytes // max(1, len(cast("list[object]", embedded)))
+    for _, each in _objects(cast("object", embedded), "subagent_trajectories"):
+        yield from trajectories(each, line, share, deep=deep + 1)
 
 
 def _add_step(
@@ -138,39 +129,25 @@ def _call(step: WireObject, model: str) -> RecordedCall | None:
 
 
 def _tool_calls(step: WireObject, where: str) -> list[WireObject]:
-    given: object = step.get("tool_calls") or []
-    if not isinstance(given, list):
-        raise InputError(f"{where}.tool_calls: expected a list")
     found: list[WireObject] = []
-    for position, call in enumerate(cast("list[object]", given)):
-        place = f"{where}.tool_calls[{position}]"
-        if not isinstance(call, dict):
-            raise InputError(f"{place}: expected an object")
-        fields = cast("WireObject", call)
-        name, arguments = text_in(fields, "function_name"), fields.get("arguments")
+    for place, call in _objects(step.get("tool_calls") or [], f"{where}.tool_calls"):
+        name, arguments = text_in(call, "function_name"), call.get("arguments")
         if not name:
             raise InputError(f"{place}.function_name: expected text")
         text = arguments if isinstance(arguments, str) else json.dumps({} if arguments is None else arguments)
-        called = text_in(fields, "tool_call_id") or f"{where}.{position}"
+        called = text_in(call, "tool_call_id") or f"{where}.{len(found)}"
         found.append({"id": called, "type": "function", "function": {"name": name, "arguments": text}})
     return found
 
 
 def _observed(step: WireObject, where: str) -> Iterator[tuple[str | None, object]]:
     """Yield what was observed, and the call that gave it; a result without content only where it answers a call."""
-    observation = step.get("observation")
-    if observation is None:
+    if step.get("observation") is None:
         return
     results = object_in(step, "observation", f"{where}.").get("results")
-    if not isinstance(results, list):
-        raise InputError(f"{where}.observation.results: expected a list")
-    for position, result in enumerate(cast("list[object]", results)):
-        place = f"{where}.observation.results[{position}]"
-        if not isinstance(result, dict):
-            raise InputError(f"{place}: expected an object")
-        fields = cast("WireObject", result)
-        called = text_in(fields, "source_call_id") or None
-        content = _content(fields.get("content"), f"{place}.content")
+    for place, result in _objects(results, f"{where}.observation.results"):
+        called = text_in(result, "source_call_id") or None
+        content = _content(result.get("content"), f"{place}.content")
         if content or called:
             yield called, content
 
@@ -179,19 +156,24 @@ def _content(given: object, where: str) -> object:
     """Return text, or the parts of a message in the form of chat completions."""
     if given is None or isinstance(given, str):
         return given or ""
-    if not isinstance(given, list):
-        raise InputError(f"{where}: expected text or a list")
     parts: list[WireObject] = []
-    for position, each in enumerate(cast("list[object]", given)):
-        if not isinstance(each, dict):
-            raise InputError(f"{where}[{position}]: expected an object")
-        fields = cast("WireObject", each)
-        if isinstance(fields.get("text"), str):
-            parts.append({"type": "text", "text": fields["text"]})
+    for _, each in _objects(given, where, "text or a list"):
+        if isinstance(each.get("text"), str):
+            parts.append({"type": "text", "text": each["text"]})
         else:  # a picture or a sound, by the path of its file
-            path = text_in(fields_of(fields.get("source")), "path")
+            path = text_in(fields_of(each.get("source")), "path")
             parts.append({"type": "image_url", "image_url": {"url": path or "unknown"}})
     return parts
+
+
+def _objects(value: object, where: str, expected: str = "a list") -> Iterator[tuple[str, WireObject]]:
+    """Yield the objects of a list, and the place of each. Raises ``InputError`` for what is none."""
+    if not isinstance(value, list):
+        raise InputError(f"{where}: expected {expected}")
+    for position, each in enumerate(cast("list[object]", value)):
+        if not isinstance(each, dict):
+            raise InputError(f"{where}[{position}]: expected an object")
+        yield f"{where}[{position}]", cast("WireObject", each)
 
 
 def _text_of(content: object) -> str:
