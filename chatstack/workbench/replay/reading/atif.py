@@ -14,11 +14,10 @@ from typing import cast
 
 from chatstack.errors import InputError
 from chatstack.providers.extras import WireObject, fields_of
-from chatstack.workbench.replay.reading.contexts import Context, object_in, text_in
+from chatstack.workbench.replay.reading.contexts import MISSING, Context, object_in, text_in
 from chatstack.workbench.replay.reading.usages import RecordedCall, atif_call
 
 _VERSION = "ATIF-v"
-_MISSING = "The recording holds no result of this call."
 _MOST_DEEP = 20
 """Maximum depth of sub-agents' trajectories within others."""
 
@@ -106,7 +105,7 @@ def _add_observed(step: WireObject, where: str, answer: WireObject, messages: li
             results[called] = _result(called, content)
         elif content:
             others.append({"role": "user", "content": content})
-    missing = [_result(call, _MISSING) for call in calls if call not in results]
+    missing = [_result(call, MISSING) for call in calls if call not in results]
     if others:
         messages += [*results.values(), *missing, *others]
         return []

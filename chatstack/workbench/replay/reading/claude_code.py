@@ -21,6 +21,7 @@ import msgspec
 from chatstack.providers.converters import from_anthropic
 from chatstack.providers.extras import WireObject, fields_of
 from chatstack.workbench.replay.reading.contexts import (
+    MISSING,
     Context,
     Kept,
     Notes,
@@ -49,7 +50,6 @@ _STREAMED = frozenset({"result", "stream_event"})
 _FOREIGN = ("payload", "role", "messages", "input", "request")
 _STREAM_SIDE = "parent_tool_use_id"
 _NO_MODEL = "<synthetic>"
-_MISSING = "The recording holds no result of this call."
 
 
 class ClaudeCode:
@@ -232,7 +232,7 @@ def _results(turn: Turn, *, is_last: bool) -> list[object]:
     blocks = cast("list[WireObject]", values_of(turn.said))
     calls = [text_in(block, "id") for block in blocks if block.get("type") == "tool_use"]
     missing = [] if is_last else [call for call in calls if call not in found]
-    stubs = [{"type": "tool_result", "tool_use_id": each, "content": _MISSING, "is_error": True} for each in missing]
+    stubs = [{"type": "tool_result", "tool_use_id": each, "content": MISSING, "is_error": True} for each in missing]
     results = [*found.values(), *stubs]
     return [_user(results)] if results else []
 

@@ -20,6 +20,7 @@ from chatstack.providers.converters import from_openai_responses
 from chatstack.providers.extras import WireObject, fields_of
 from chatstack.providers.openai.responses_wire import item_type
 from chatstack.workbench.replay.reading.contexts import (
+    MISSING,
     Context,
     Kept,
     Notes,
@@ -48,7 +49,6 @@ _NEVER_SENT = ("ghost_snapshot", "compaction_trigger", "other")
 _TIME_ORDERED = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _CALLS = ("function_call", "custom_tool_call")
 _POINTER_BYTES = 8
-_MISSING = "The recording holds no result of this call."
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -274,7 +274,7 @@ def _whole(texts: Sequence[bytes]) -> list[object]:
         found.append(item)
         kind, call = item.get("type"), text_in(item, "call_id")
         if kind in _CALLS and call not in answered:
-            missing.append({"type": f"{kind}_output", "call_id": call, "output": _MISSING})
+            missing.append({"type": f"{kind}_output", "call_id": call, "output": MISSING})
     return found
 
 

@@ -23,6 +23,8 @@ from chatstack.workbench.replay.reading.usages import RecordedCall
 Notes: TypeAlias = Counter[str]
 """Kinds of data that were left out of recordings, in words, and how often."""
 
+MISSING = "The recording holds no result of this call."
+"""Stands for the result of a call that was interrupted, without which a server would refuse the request behind it."""
 _MOST_NOTES = 20
 _NAME_CHARS = 40
 
