@@ -141,7 +141,7 @@ class Spending:
         self.summary_output += cost.output_tokens
         usage = Usage(input_tokens=cost.input_tokens, output_tokens=cost.output_tokens)
         usd = None if self._price is None else self._price.of_usage(usage)
-        self.usd, self.usd_uncached = _sum(self.usd, usd), _sum(self.usd_uncached, usd)
+        self.usd, self.usd_uncached = summed(self.usd, usd), summed(self.usd_uncached, usd)
 
     def merge(self, other: Spending) -> None:
         """Add the cost of other conversations."""
@@ -152,7 +152,7 @@ class Spending:
         self.summary_input += other.summary_input
         self.summary_output += other.summary_output
         self.prefix_breaks += other.prefix_breaks
-        self.usd, self.usd_uncached = _sum(self.usd, other.usd), _sum(self.usd_uncached, other.usd_uncached)
+        self.usd, self.usd_uncached = summed(self.usd, other.usd), summed(self.usd_uncached, other.usd_uncached)
 
     def _shared(self, requests: Sequence[Measured]) -> tuple[int, int]:
         """Return the tokens of the prefix that the last one of a call's requests shares with any before, and with those
@@ -169,12 +169,12 @@ class Spending:
         self.tokens_written += parts.written
         self.tokens_plain += parts.plain
         price = self._price
-        self.usd_uncached = _sum(self.usd_uncached, None if price is None else price.of(Split(0, 0, tokens)))
+        self.usd_uncached = summed(self.usd_uncached, None if price is None else price.of(Split(0, 0, tokens)))
         if price is None:
             self.usd = None
         else:
             alive = before if self._pause_seconds < (price.lifetime_seconds or CACHE_SECONDS) else now
-            self.usd = _sum(self.usd, price.of(split(tokens, alive, price.minimum_tokens)))
+            self.usd = summed(self.usd, price.of(split(tokens, alive, price.minimum_tokens)))
         return parts.read
 
     def _split(self, tokens: int, before: int, now: int) -> Split:
@@ -186,5 +186,6 @@ def _most_shared(earlier: Sequence[Measured], request: Measured) -> int:
     return max((shared_tokens(each, request) for each in earlier), default=0)
 
 
-def _sum(total: Decimal | None, more: Decimal | None) -> Decimal | None:
+def summed(total: Decimal | None, more: Decimal | None) -> Decimal | None:
+    """Return the sum of two costs; None if one of them is not known."""
     return None if total is None or more is None else total + more

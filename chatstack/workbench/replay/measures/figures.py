@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple
 
-from chatstack.workbench.replay.measures.costs import Charge, Spending
+from chatstack.workbench.replay.measures.costs import Charge, Spending, summed
 from chatstack.workbench.replay.measures.grounding import Grounding
 from chatstack.workbench.replay.measures.measuring import Measured
 
@@ -62,7 +62,7 @@ class GroupFigures:
         """Add the figures of other conversations."""
         self.grounding.merge(other.grounding)
         self.cost += other.cost
-        self.usd = None if self.usd is None or other.usd is None else self.usd + other.usd
+        self.usd = summed(self.usd, other.usd)
 
 
 @dataclass(slots=True)

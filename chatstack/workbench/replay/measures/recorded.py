@@ -15,7 +15,7 @@ import msgspec
 
 from chatstack.tokens.prices import Price, price_of
 from chatstack.values.responses import Usage
-from chatstack.workbench.replay.measures.costs import Spending
+from chatstack.workbench.replay.measures.costs import Spending, summed
 from chatstack.workbench.replay.reading.usages import RecordedCall
 
 
@@ -33,7 +33,7 @@ class Computed(msgspec.Struct, frozen=True):
         return cls(tokens, spending.tokens_read, spending.tokens_written, spending.usd)
 
     def __add__(self, other: Computed) -> Computed:
-        usd = _sum(self.usd, other.usd)
+        usd = summed(self.usd, other.usd)
         return Computed(self.tokens + other.tokens, self.read + other.read, self.written + other.written, usd)
 
     def since(self, before: Computed) -> Computed:
@@ -73,7 +73,7 @@ class Recorded:
         self.usage += call.usage
         price = price_of(prices_of or call.model) or price_of(prices_of or model)
         given, said = (None, None) if price is None else _cost(call.usage, price)
-        self.usd_input, self.usd_output = _sum(self.usd_input, given), _sum(self.usd_output, said)
+        self.usd_input, self.usd_output = summed(self.usd_input, given), summed(self.usd_output, said)
         self.computed += computed
         self.partial_outputs += call.output_is_partial
         self.without_writes += not call.tells_writes
@@ -83,8 +83,8 @@ class Recorded:
         self.calls += other.calls
         self.without_usage += other.without_usage
         self.usage += other.usage
-        self.usd_input = _sum(self.usd_input, other.usd_input)
-        self.usd_output = _sum(self.usd_output, other.usd_output)
+        self.usd_input = summed(self.usd_input, other.usd_input)
+        self.usd_output = summed(self.usd_output, other.usd_output)
         self.computed += other.computed
         self.partial_outputs += other.partial_outputs
         self.without_writes += other.without_writes
@@ -118,10 +118,6 @@ def _cost(usage: Usage, price: Price) -> tuple[Decimal | None, Decimal | None]:
     given = price.of_usage(msgspec.structs.replace(usage, output_tokens=0))
     said = None if price.output is None else usage.output_tokens * price.output.at(usage.input_tokens) / 1_000_000
     return given, said
-
-
-def _sum(total: Decimal | None, more: Decimal | None) -> Decimal | None:
-    return None if total is None or more is None else total + more
 
 
 def _input(tokens: int, read: int) -> str:
