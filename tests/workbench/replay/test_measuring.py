@@ -9,7 +9,7 @@ import pytest
 from chatstack import ChatOptions, ChatRequest, Message, Text, ToolCall, ToolDeclaration, ToolResult
 from chatstack.providers.openai.chat_wire import messages_from_wire
 from chatstack.tokens.counter import CharCounter
-from chatstack.workbench.replay.measures.measuring import Gauge, WireCounter, WireShape, fault_of
+from chatstack.workbench.replay.measures.measuring import Gauge, WireCounter, WireOrder, WireShape
 from tests.workbench.replay.conversations import assistant, result, user
 
 CHARACTERS = WireCounter(CharCounter(1), "characters")
@@ -127,7 +127,7 @@ def test_what_a_server_would_refuse_is_a_fault(messages: list[dict[str, object]]
 
 
 def test_no_message_at_all_is_a_fault() -> None:
-    assert fault_of([], needs_user=False) == "empty request"
+    assert WireOrder([]).fault(needs_user=False) == "empty request"
 
 
 def test_a_call_id_may_be_used_again_in_a_later_round() -> None:
@@ -137,8 +137,8 @@ def test_a_call_id_may_be_used_again_in_a_later_round() -> None:
 def test_one_id_for_two_calls_needs_two_results() -> None:
     shapes = [WireShape("user", 1), WireShape("assistant", 1, ("a", "a")), WireShape("tool", 1, answers="a")]
 
-    assert fault_of(shapes, needs_user=True) == "call without a result"
-    assert fault_of([*shapes, shapes[-1]], needs_user=True) == ""
+    assert WireOrder(shapes).fault(needs_user=True) == "call without a result"
+    assert WireOrder([*shapes, shapes[-1]]).fault(needs_user=True) == ""
 
 
 def test_a_user_message_is_only_missed_where_the_conversation_has_one() -> None:

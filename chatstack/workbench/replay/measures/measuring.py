@@ -239,11 +239,6 @@ class WireOrder:
         return "no user message" if needs_user and not has_user else ""
 
 
-def fault_of(shapes: Sequence[WireShape], *, needs_user: bool) -> str:
-    """Return the reason why a server would refuse such messages, or ""; as ``WireOrder`` has it."""
-    return WireOrder(shapes).fault(needs_user=needs_user)
-
-
 def _objects(value: object) -> Iterable[dict[str, object]]:
     """Return the objects in a JSON list; none for any other value."""
     if not isinstance(value, (list, tuple)):
