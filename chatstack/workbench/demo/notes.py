@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
+
+from chatstack.providers.extras import WireObject, fields_of
 
 Entries: TypeAlias = Sequence[tuple[str, str]]
 """Pairs of a speaker, as records name it ("user", "result of get_weather"), and the text."""
@@ -71,7 +73,7 @@ def notes_of(entries: Iterable[tuple[str, str]]) -> dict[str, Note]:
             if city:
                 note(city, Note())
         elif who.startswith("result of "):
-            told = _object(text)
+            told = _plain(text)
             city = told.get("city", city)
             if city:
                 note(city, Note(told.get("temperature", ""), told.get("sky", ""), told.get("clothing_advice", "")))
@@ -105,13 +107,15 @@ def _line(city: str, note: Note) -> str:
     return f"- {city}: {note.temperature} degrees{sky}{advice}"
 
 
-def _object(text: str) -> dict[str, str]:
-    """Return the plain values of a JSON object, each as one line of text: no tool may write lines of the summary."""
+def object_in(text: str) -> WireObject:
+    """Return the JSON object in a text; an empty one if there is none."""
     try:
-        found: object = json.loads(text)
+        return fields_of(json.loads(text))
     except ValueError:
         return {}
-    fields = cast("dict[str, object]", found) if isinstance(found, dict) else {}
-    return {
-        name: " ".join(str(value).split()) for name, value in fields.items() if isinstance(value, (str, int, float))
-    }
+
+
+def _plain(text: str) -> dict[str, str]:
+    """Return the plain values of a JSON object, each as one line of text: no tool may write lines of the summary."""
+    fields = object_in(text).items()
+    return {name: " ".join(str(value).split()) for name, value in fields if isinstance(value, (str, int, float))}

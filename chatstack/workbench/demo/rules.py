@@ -20,7 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
-from chatstack.workbench.demo.notes import Note, city_in, notes_of, record_in, summary_of
+from chatstack.providers.extras import fields_of
+from chatstack.workbench.demo.notes import Note, city_in, notes_of, object_in, record_in, summary_of
 
 Json: TypeAlias = Mapping[str, object]
 
@@ -125,7 +126,7 @@ def _results(messages: Sequence[Json]) -> dict[str, Json]:
     for message in messages:
         name = names.get(message.get("tool_call_id")) if message.get("role") == "tool" else None
         if isinstance(name, str):
-            found[name] = _object(text_of(message))
+            found[name] = object_in(text_of(message))
     return found
 
 
@@ -170,8 +171,7 @@ def _calls(message: Json) -> list[Json]:
 
 
 def _function(call: Json) -> Json:
-    function = call.get("function")
-    return cast("Json", function) if isinstance(function, dict) else {}
+    return fields_of(call.get("function"))
 
 
 def _objects(value: object) -> list[Json]:
@@ -182,11 +182,3 @@ def _objects(value: object) -> list[Json]:
 
 def _fourth(text: object) -> int:
     return len(text.encode("utf-8", "surrogatepass")) // 4 if isinstance(text, str) else 0
-
-
-def _object(text: str) -> Json:
-    try:
-        found: object = json.loads(text)
-    except ValueError:
-        return {}
-    return cast("Json", found) if isinstance(found, dict) else {}
