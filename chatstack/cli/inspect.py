@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from chatstack import semconv
-from chatstack.cli.terminal import printable
+from chatstack.cli.terminal import counted, printable
 from chatstack.errors import WiringError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def described(recipe: Recipe) -> Iterator[str]:
     from chatstack.client.wiring import name_of
 
     specs = recipe.stack.layers
-    yield from _wrapped(f"{recipe.where}: {len(specs)} layer{'' if len(specs) == 1 else 's'}, outermost first")
+    yield from _wrapped(f"{recipe.where}: {counted(len(specs), 'layer')}, outermost first")
     yield "* is what the file sets; all else is as it is by default"
     for number, (spec, offer) in enumerate(zip(specs, recipe.offers, strict=True), start=1):
         kind = name_of(spec.source)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from chatstack.cli.terminal import counted
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -38,7 +40,7 @@ class Progress:
 
     def done(self, conversations: int) -> None:
         """Set the number of conversations done."""
-        self._bar.update(self._task, done=f"{conversations:,} conversation{'s' if conversations != 1 else ''}")
+        self._bar.update(self._task, done=counted(conversations, "conversation"))
         self._redraw()
 
     @contextmanager

@@ -45,6 +45,11 @@ def printable(text: str, *, lines: bool = False) -> str:
     return _SURROGATES.sub("\ufffd", _UNSEEN.sub("", text))
 
 
+def counted(number: int, word: str) -> str:
+    """Return a number with its noun in the singular or plural."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
 def _left_of(found: re.Match[str]) -> str:
     """Return the payload of a control string that has no terminator: it is text, after all.
 

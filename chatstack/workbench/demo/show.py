@@ -12,11 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from chatstack.cli.terminal import printable
+from chatstack.cli.terminal import counted, printable
 from chatstack.telemetry.events import ProgressEvent
 from chatstack.workbench.demo.ledger import Call, Ledger
 from chatstack.workbench.live.view import LiveView
-from chatstack.workbench.live.wording import counted, edit_sizes
+from chatstack.workbench.live.wording import edit_sizes
 
 _BAR_WIDTH = 20
 _LIVE_WIDTH = 46

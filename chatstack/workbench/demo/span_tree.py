@@ -15,9 +15,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from chatstack import semconv
-from chatstack.cli.terminal import printable
+from chatstack.cli.terminal import counted, printable
 from chatstack.telemetry.emission import Telemetry
-from chatstack.workbench.live.wording import counted
 
 PROJECT = "chatstack-demo"
 """The name of the demo in a dashboard."""
@@ -59,8 +58,7 @@ def span_tree(spans: Sequence[ReadableSpan], *, titles: Sequence[str] = (), ever
         if every_turn or number == 0 or any(_is_worth_a_look(span) for span in (root, *below)):
             _grow(tree, root, children, about)
         else:
-            count = f"{len(below)} quiet span{'' if len(below) == 1 else 's'}"
-            quiet = f"  {_milliseconds(root)}, {count}"
+            quiet = f"  {_milliseconds(root)}, {counted(len(below), 'quiet span')}"
             tree.add(about + Text(printable(root.name)) + Text(quiet, style="dim"))
     return tree
 
@@ -122,7 +120,7 @@ def _numbers(span: ReadableSpan) -> list[str]:
         found.append(f"{read:,} tokens in, {written:,} out")
     for name, word in ((semconv.WARNING_COUNT, "warning"), (semconv.EDIT_COUNT, "edit")):
         if number := _count(span, name):
-            found.append(f"{number} {word}{'' if number == 1 else 's'}")
+            found.append(counted(number, word))
     if (span.attributes or {}).get(semconv.CONVERSATION_COMPACTED) is True:
         found.append("edited")
     return found
@@ -143,7 +141,7 @@ def _edit_sizes(span: ReadableSpan) -> str:
         (semconv.COMPACTION_RESULTS_DEDUPLICATED, "deduplicated"),
     ):
         if results := _count(span, name):
-            sizes.append(f"{results} result{'' if results == 1 else 's'} {done}")
+            sizes.append(f"{counted(results, 'result')} {done}")
     return ", ".join(sizes)
 
 

@@ -8,7 +8,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from chatstack.cli.terminal import printable
+from chatstack.cli.terminal import counted, printable
 from chatstack.telemetry.events import ProgressEvent
 from chatstack.workbench.live.conversations import Conversation, count, number, what_was_done
 
@@ -69,11 +69,6 @@ def edit_sizes(event: ProgressEvent) -> str:
         if results := count(event, f"tool_results_{done}"):
             found.append(f"{counted(results, 'result')} {done}")
     return ", ".join(found) or "the same size"
-
-
-def counted(number: int, word: str) -> str:
-    """Return a number with its noun in the singular or plural."""
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def rows(conversations: Iterable[Conversation], console: Console, *, now: float) -> list[list[Text]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from chatstack.cli.terminal import printable
+from chatstack.cli.terminal import counted, printable
 from chatstack.workbench.replay.measures.figures import PolicyFigures
 from chatstack.workbench.replay.measures.grounding import Grounding
 from chatstack.workbench.replay.outcomes import Outcome
@@ -33,7 +33,7 @@ def report_table(outcome: Outcome, setup: Setup) -> Table:
     everything = outcome.everything
     caption = _caption(outcome, setup)
     table = Table(
-        title=f"{_counted(outcome.conversations, 'conversation')}, {_counted(everything.calls, 'call')}, "
+        title=f"{counted(outcome.conversations, 'conversation')}, {counted(everything.calls, 'call')}, "
         f"window {setup.window:,} tokens{joined_told(outcome)}",
         caption=caption,
         box=SIMPLE_HEAD,
@@ -132,10 +132,6 @@ def joined_told(outcome: Outcome) -> str:
     return f"\n{outcome.joined:,} recorded {are} the beginning of another, and joined"
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' if number != 1 else ''}"
-
-
 def _percent(part: int, whole: int) -> str:
     return percent(Fraction(part, whole)) if whole else "-"
 
@@ -184,7 +180,7 @@ def report_over(outcome: Outcome, setup: Setup) -> list[str]:
         return []
     return [
         printable(
-            f"{each.name}: {_counted(each.over_limit, 'call')} over the window, "
+            f"{each.name}: {counted(each.over_limit, 'call')} over the window, "
             f"by {percent(Fraction(each.peak_tokens, setup.window) - 1)} % at most"
         )
         for each in outcome.figures

@@ -13,6 +13,7 @@ from decimal import Decimal
 
 import msgspec
 
+from chatstack.cli.terminal import counted
 from chatstack.tokens.prices import Price, price_of
 from chatstack.values.responses import Usage
 from chatstack.workbench.replay.measures.costs import Spending, summed
@@ -96,7 +97,7 @@ class Recorded:
         usage, computed = self.usage, self.computed
         written = f", {usage.cache_write_tokens:,} written to it" if usage.cache_write_tokens else ""
         sentences = [
-            f"Recorded usage of {self.calls:,} call{'' if self.calls == 1 else 's'}: "
+            f"Recorded usage of {counted(self.calls, 'call')}: "
             f"{_input(usage.input_tokens, usage.cache_read_tokens)}{written}{_dollars(self.usd_input)}; "
             f"{usage.output_tokens:,} of output{_dollars(self.usd_output)}.",
             f"Computed of them when everything is sent, by {counter}: {_input(computed.tokens, computed.read)}"
