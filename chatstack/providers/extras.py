@@ -134,7 +134,7 @@ def as_object(value: object, where: str) -> Mapping[str, object]:
     return cast("Mapping[str, object]", value)
 
 
-def fields_of(value: object) -> WireObject:
+def object_or_empty(value: object) -> WireObject:
     """Return the value, if it is an object; an empty one if it is not."""
     return cast("WireObject", value) if isinstance(value, dict) else {}
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from chatstack.providers.extras import WireObject, fields_of
+from chatstack.providers.extras import WireObject, object_or_empty
 
 Entries: TypeAlias = Sequence[tuple[str, str]]
 """Pairs of a speaker, as records name it ("user", "result of get_weather"), and the text."""
@@ -110,7 +110,7 @@ def _line(city: str, note: Note) -> str:
 def object_in(text: str) -> WireObject:
     """Return the JSON object in a text; an empty one if there is none."""
     try:
-        return fields_of(json.loads(text))
+        return object_or_empty(json.loads(text))
     except ValueError:
         return {}
 

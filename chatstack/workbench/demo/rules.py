@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
-from chatstack.providers.extras import fields_of
+from chatstack.providers.extras import object_or_empty
 from chatstack.workbench.demo.notes import Note, city_in, notes_of, object_in, record_in, summary_of
 
 Json: TypeAlias = Mapping[str, object]
@@ -171,7 +171,7 @@ def _calls(message: Json) -> list[Json]:
 
 
 def _function(call: Json) -> Json:
-    return fields_of(call.get("function"))
+    return object_or_empty(call.get("function"))
 
 
 def _objects(value: object) -> list[Json]:

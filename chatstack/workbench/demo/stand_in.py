@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
-from chatstack.providers.extras import fields_of
+from chatstack.providers.extras import object_or_empty
 from chatstack.workbench.demo.rules import BadRequestError, Json, Reply, count_tokens, reply_to
 
 if TYPE_CHECKING:
@@ -247,4 +247,4 @@ class _Answer:
 
 
 def _wants_usage(body: Json) -> bool:
-    return fields_of(body.get("stream_options")).get("include_usage") is True
+    return object_or_empty(body.get("stream_options")).get("include_usage") is True

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from chatstack import ChatResponse, ChatUpdate
-from chatstack.providers.extras import WireObject, fields_of
+from chatstack.providers.extras import WireObject, object_or_empty
 from chatstack.providers.wires import Form, write_messages
 from chatstack.values.parts import Part
 from chatstack.values.responses import CallDelta
@@ -60,7 +60,7 @@ class CameAnswer:
 
     def add(self, raw: bytes, event: object, updates: list[ChatUpdate]) -> None:
         """Note an event."""
-        fields = fields_of(event)
+        fields = object_or_empty(event)
         self.head = self.head or fields
         came = CameEvent(raw, fields, updates)
         self.events.append(came)
@@ -120,7 +120,7 @@ class CameAnswer:
             stop = {"stop_reason": STOP_REASONS[reason]} if is_other else {}
             return written({**answer, "content": content, **stop}).encode()
         first, *others = cast("list[WireObject]", answer["choices"])
-        message = {name: value for name, value in fields_of(first.get("message")).items() if name not in _WRITTEN}
+        message = {name: value for name, value in object_or_empty(first.get("message")).items() if name not in _WRITTEN}
         message = {**message, "content": None, **(items[-1] if items else {})}
         finish = {"finish_reason": CHAT_FINISHES[reason]} if is_other else {}
         return written({**answer, "choices": [{**first, "message": message, **finish}, *others]}).encode()
@@ -133,7 +133,7 @@ def words_of(update: ChatUpdate) -> Words:
 
 def _output(answer: WireObject, items: Sequence[WireObject]) -> list[WireObject]:
     """Return the items of an answer of Responses, with the ids that they came with."""
-    came = [fields_of(each) for each in cast("list[object]", answer.get("output") or [])]
+    came = [object_or_empty(each) for each in cast("list[object]", answer.get("output") or [])]
     found: list[WireObject] = []
     for position, item in enumerate(items):
         same: WireObject = (

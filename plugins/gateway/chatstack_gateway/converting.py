@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from chatstack import ChatOptions, ChatRequest, File, Image, Message, ProviderItem, Reasoning, Text, ToolResult
 from chatstack.errors import InputError
-from chatstack.providers.extras import extra_fields, fields_of
+from chatstack.providers.extras import extra_fields, object_or_empty
 from chatstack.providers.wires import PROVIDERS, Form, write_request
 from chatstack.values.parts import Part
 from chatstack.values.requests import OutputSchema
@@ -100,7 +100,7 @@ def body_of(api: Form, request: ChatRequest) -> dict[str, object]:
     if api == "responses":
         body.setdefault("store", False)  # the caller has the history
         if "verbosity" in body:  # beside the schema of the answer, which a layer may have changed
-            body["text"] = {**fields_of(body.get("text")), "verbosity": body.pop("verbosity")}
+            body["text"] = {**object_or_empty(body.get("text")), "verbosity": body.pop("verbosity")}
     return body
 
 
@@ -129,11 +129,11 @@ def _kept(came: Form, api: Form, rest: dict[str, object]) -> dict[str, object]:
 
 def _allowed_tools(choice: object, api: Form) -> dict[str, object]:
     """Return a choice among some of the tools in the form of OpenAI's other API; nothing for any other choice."""
-    fields = fields_of(choice)
-    told = fields_of(fields.get("allowed_tools")) or fields  # nested in chat completions
+    fields = object_or_empty(choice)
+    told = object_or_empty(fields.get("allowed_tools")) or fields  # nested in chat completions
     tools = told.get("tools")
-    each_of = [fields_of(each) for each in cast("list[object]", tools)] if isinstance(tools, list) else []
-    names = [each.get("name") or fields_of(each.get("function")).get("name") for each in each_of]
+    each_of = [object_or_empty(each) for each in cast("list[object]", tools)] if isinstance(tools, list) else []
+    names = [each.get("name") or object_or_empty(each.get("function")).get("name") for each in each_of]
     if fields.get("type") != "allowed_tools" or any(each.get("type") != "function" for each in each_of):
         return {}
     if api == "responses":
@@ -279,9 +279,9 @@ def _result(result: ToolResult, where: str, came: Form, api: Form) -> ToolResult
 
 def refusal_in(item: ProviderItem) -> str | None:
     """Return the words of a model that refused, from its item; None for any other item."""
-    fields = fields_of(decoded(item.json.encode()))
+    fields = object_or_empty(decoded(item.json.encode()))
     content = fields.get("content")
-    for each in (fields, *map(fields_of, cast("list[object]", content) if isinstance(content, list) else [])):
+    for each in (fields, *map(object_or_empty, cast("list[object]", content) if isinstance(content, list) else [])):
         if each.get("type") == "refusal":
             return str(each.get("refusal") or "")
     return None

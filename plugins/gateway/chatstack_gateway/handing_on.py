@@ -8,7 +8,7 @@ from dataclasses import replace
 from starlette.types import Send
 
 from chatstack import ChatResponse, ChatStream
-from chatstack.providers.extras import fields_of
+from chatstack.providers.extras import object_or_empty
 from chatstack_gateway.answer_events import AnswerWriter
 from chatstack_gateway.answer_forms import writer_for
 from chatstack_gateway.converting import UnsayableError
@@ -91,7 +91,7 @@ class HandingOn:
 
     def _writer(self) -> AnswerWriter:
         body = self._exchange.body.value
-        thinking, options = fields_of(body.get("thinking")), fields_of(body.get("stream_options"))
+        thinking, options = object_or_empty(body.get("thinking")), object_or_empty(body.get("stream_options"))
         return writer_for(
             self._exchange.form,
             self._model,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from chatstack import ChatResponse, ChatUpdate
-from chatstack.providers.extras import WireObject, fields_of
+from chatstack.providers.extras import WireObject, object_or_empty
 from chatstack.providers.wires import Form
 from chatstack_gateway.answer_events import AnswerWriter, Block, Kind
 from chatstack_gateway.answer_forms import ChatWriter, MessagesWriter, ResponsesWriter
@@ -297,4 +297,4 @@ def _finishes(chunk: Mapping[str, object]) -> bool:
 
 def _bare(delta: object) -> WireObject:
     """Return a delta without what updates are read from."""
-    return {name: value for name, value in fields_of(delta).items() if name not in _SAID}
+    return {name: value for name, value in object_or_empty(delta).items() if name not in _SAID}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from chatstack import Message
-from chatstack.providers.extras import fields_of
+from chatstack.providers.extras import object_or_empty
 from chatstack.providers.openai.responses_wire import item_type
 from chatstack.providers.wires import Form, read_messages
 from chatstack_gateway.positions import UneditableError
@@ -48,7 +48,7 @@ def _rows(items: Sequence[object]) -> list[Place]:
     found: list[Place] = []
     was_output = False
     for at, item in enumerate(items):
-        if item_type(fields_of(item)) == "item_reference":
+        if item_type(object_or_empty(item)) == "item_reference":
             raise UneditableError("it refers to items that only the server has")
         is_output = read_messages("responses", [item])[0].role == "assistant"
         if is_output and was_output:
@@ -80,5 +80,5 @@ def _blocks(items: Sequence[object], messages: Sequence[Message]) -> list[Place]
 
 
 def _length(item: object) -> int:
-    content = fields_of(item).get("content")
+    content = object_or_empty(item).get("content")
     return len(cast("list[object]", content)) if isinstance(content, list) else 1

@@ -15,7 +15,7 @@ from chatstack import ChatRequest, ChatStream, ChatUpdate
 from chatstack.client.protocol import ProviderInfo
 from chatstack.errors import ProviderError, ServerError
 from chatstack.providers.asking import told_window
-from chatstack.providers.extras import fields_of
+from chatstack.providers.extras import object_or_empty
 from chatstack.providers.failures import ErrorBody, failure, transport_failure
 from chatstack.providers.wires import PROVIDERS, Form, write_request
 from chatstack_gateway.came_answers import CameAnswer
@@ -270,6 +270,6 @@ def _kind_of(data: bytes) -> object:
 def _object_in(data: bytes) -> dict[str, object]:
     """Return the object in an event's data; an empty one if it holds none."""
     try:
-        return fields_of(decoded(data))
+        return object_or_empty(decoded(data))
     except ValueError:
         return {}

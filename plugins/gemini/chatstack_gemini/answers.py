@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from chatstack.providers.assembly import digest_for_ids
-from chatstack.providers.extras import WireObject, as_list, as_object, fields_of
+from chatstack.providers.extras import WireObject, as_list, as_object, object_or_empty
 from chatstack.providers.failures import stream_ended
 from chatstack.values.messages import Message
 from chatstack.values.parts import Reasoning, Text
@@ -58,7 +58,7 @@ class AnswerFold:
         """Yield what the chunk shows."""
         for name, value in chunk.items():
             if name == "usageMetadata":
-                value = {**fields_of(self._fields.get(name)), **as_object(value, name)}
+                value = {**object_or_empty(self._fields.get(name)), **as_object(value, name)}
             if name != "candidates":
                 self._fields[name] = value
         for each in as_list(chunk.get("candidates") or (), "candidates"):
@@ -98,11 +98,11 @@ class AnswerFold:
 
     @property
     def _usage(self) -> Usage:
-        return usage_from_wire(fields_of(self._fields.get("usageMetadata")))
+        return usage_from_wire(object_or_empty(self._fields.get("usageMetadata")))
 
     @property
     def _blocked(self) -> object:
-        return fields_of(self._fields.get("promptFeedback")).get("blockReason")
+        return object_or_empty(self._fields.get("promptFeedback")).get("blockReason")
 
     def _add(self, part: WireObject) -> Iterator[ChatUpdate]:
         kind, text = _plain_kind(part), part.get("text")

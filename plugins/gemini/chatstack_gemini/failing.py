@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol, cast
 
 from chatstack.errors import AuthenticationError, BrokenStreamError, ChatStackError, ProviderError, ServerError
-from chatstack.providers.extras import fields_of
+from chatstack.providers.extras import object_or_empty
 from chatstack.providers.failures import failure, transport_failure
 from chatstack_gemini.parts import PROVIDER
 
@@ -72,9 +72,9 @@ def _refusal(error: _ApiError, *, streaming: bool) -> ProviderError:
 
 
 def _details_of(body: object) -> list[Mapping[str, object]]:
-    fields = fields_of(body)
-    listed = (fields_of(fields.get("error")) or fields).get("details")
-    return [fields_of(each) for each in cast("list[object]", listed)] if isinstance(listed, list) else []
+    fields = object_or_empty(body)
+    listed = (object_or_empty(fields.get("error")) or fields).get("details")
+    return [object_or_empty(each) for each in cast("list[object]", listed)] if isinstance(listed, list) else []
 
 
 def _retry_after(details: list[Mapping[str, object]]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from chatstack.errors import InputError
-from chatstack.providers.extras import WireObject, fields_of
+from chatstack.providers.extras import WireObject, object_or_empty
 from chatstack.workbench.replay.reading.contexts import MISSING, Context, object_in, text_in
 from chatstack.workbench.replay.reading.usages import RecordedCall, atif_call
 
@@ -24,7 +24,7 @@ _MOST_DEEP = 20
 
 def is_trajectory(value: object) -> bool:
     """Return True for a document of ATIF."""
-    fields = fields_of(value)
+    fields = object_or_empty(value)
     return text_in(fields, "schema_version").startswith(_VERSION) and "steps" in fields
 
 
@@ -160,7 +160,7 @@ def _content(given: object, where: str) -> object:
         if isinstance(each.get("text"), str):
             parts.append({"type": "text", "text": each["text"]})
         else:  # a picture or a sound, by the path of its file
-            path = text_in(fields_of(each.get("source")), "path")
+            path = text_in(object_or_empty(each.get("source")), "path")
             parts.append({"type": "image_url", "image_url": {"url": path or "unknown"}})
     return parts
 

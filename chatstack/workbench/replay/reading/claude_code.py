@@ -19,7 +19,7 @@ from typing import cast
 import msgspec
 
 from chatstack.providers.converters import from_anthropic
-from chatstack.providers.extras import WireObject, fields_of
+from chatstack.providers.extras import WireObject, object_or_empty
 from chatstack.workbench.replay.reading.contexts import (
     MISSING,
     Context,
@@ -181,7 +181,7 @@ class ClaudeCode:
 
     def _attached(self, row: WireObject, line: int, before: int) -> int:
         """Add a message that was queued while the model worked; other attachments are for the user's eyes."""
-        fields = fields_of(row.get("attachment"))
+        fields = object_or_empty(row.get("attachment"))
         prompt = fields.get("prompt")
         if fields.get("type") != "queued_command" or not prompt:
             return before
@@ -190,7 +190,7 @@ class ClaudeCode:
 
     def _note_segment(self, row: WireObject, uuid: str) -> None:
         """Note which messages a compaction kept: they stand behind the one that it names, its summary mostly."""
-        segment = fields_of(fields_of(row.get("compactMetadata")).get("preservedSegment"))
+        segment = object_or_empty(object_or_empty(row.get("compactMetadata")).get("preservedSegment"))
         anchor = text_in(segment, "anchorUuid") or uuid
         if anchor != uuid:  # at the boundary itself, the summary would come behind them
             self._segments[anchor] = text_in(segment, "headUuid"), text_in(segment, "tailUuid")

@@ -17,7 +17,7 @@ import msgspec
 
 from chatstack.errors import InputError
 from chatstack.providers.converters import from_openai_responses
-from chatstack.providers.extras import WireObject, fields_of
+from chatstack.providers.extras import WireObject, object_or_empty
 from chatstack.providers.openai.responses_wire import item_type
 from chatstack.workbench.replay.reading.contexts import (
     MISSING,
@@ -203,7 +203,7 @@ class Codex:
 
     def _counted(self, info: object) -> None:
         """Give the answer before its usage."""
-        fields = fields_of(info)
+        fields = object_or_empty(info)
         total = fields.get("total_token_usage")
         call = recorded_call(fields.get("last_token_usage"), model=self._model)
         if call is None or total == self._total:

@@ -11,7 +11,7 @@ from typing import cast
 
 import msgspec
 
-from chatstack.providers.extras import fields_of
+from chatstack.providers.extras import object_or_empty
 from chatstack.providers.openai.usages import whole_output
 from chatstack.values.responses import Usage
 
@@ -178,8 +178,8 @@ def atif_call(metrics: object, *, model: str = "", is_sum: bool = False) -> Reco
 
     Cache writes have no field there; some writers put them among the extra ones.
     """
-    fields = fields_of(metrics)
-    beside = fields_of(fields.get("extra"))
+    fields = object_or_empty(metrics)
+    beside = object_or_empty(fields.get("extra"))
     written = _count(beside, "cache_creation_input_tokens")
     read, given = _count(fields, "cached_tokens"), _count(fields, "prompt_tokens")
     found = Usage(max(given, read), _count(fields, "completion_tokens"), read, min(written, max(0, given - read)))
@@ -194,12 +194,12 @@ def _usage(fields: Mapping[str, object]) -> Usage:
     given, said = _count(fields, prompt), _count(fields, output)
     if any(name in fields for name in _ANTHROPIC):
         read, written = (_count(fields, name) for name in _ANTHROPIC)
-        hour = _count(fields_of(fields.get("cache_creation")), "ephemeral_1h_input_tokens")
+        hour = _count(object_or_empty(fields.get("cache_creation")), "ephemeral_1h_input_tokens")
         return Usage(given + read + written, said, read, written, hour_write_tokens=min(hour, written))
-    details = fields_of(fields.get(f"{prompt}_details"))
+    details = object_or_empty(fields.get(f"{prompt}_details"))
     read = max(_count(details, "cached_tokens"), *(_count(fields, name) for name in _CACHED))
     written = _count(details, "cache_write_tokens")
-    spent = fields_of(fields.get(f"{output}_details"))
+    spent = object_or_empty(fields.get(f"{output}_details"))
     thought = max(_count(spent, "reasoning_tokens"), _count(fields, "reasoning_output_tokens"))
     said = whole_output(given, said, _count(fields, "total_tokens"), (read, read + written))
     return Usage(max(given, read), said, read, min(written, max(0, given - read)), thought)
