@@ -6,13 +6,13 @@ import asyncio
 import re
 from collections.abc import Callable, Collection
 from textwrap import shorten
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import Tool as McpTool
 
 from chatstack import Tool, ToolError, WiringError
+from chatstack.client.closing import Closing
 from chatstack.forks import renewed_in_child
 from chatstack_mcp.connection import Connection
 from chatstack_mcp.contents import output_of, part_of, text_of
@@ -27,7 +27,7 @@ _of_parents: list[object] = []
 """Connections of the processes that this one was forked from: collected here, they would end the servers there."""
 
 
-class McpServer:
+class McpServer(Closing):
     """An MCP server: its URL (streamable HTTP), ``StdioServerParameters`` of a command to start, or a function that
     makes an ``mcp.Client``, for transports, credentials and callbacks of your own.
 
@@ -82,14 +82,6 @@ class McpServer:
 
     def __repr__(self) -> str:
         return f"McpServer({self._told})"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def aclose(self) -> None:
         """Close the connection, and end a server that was started. Raises ``McpServerError`` where another event loop,
