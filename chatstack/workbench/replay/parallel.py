@@ -45,6 +45,23 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@contextmanager
+def uninterrupted() -> Generator[None]:
+    """Delay an interrupt while processes are started.
+
+    They inherit the mask, and so do threads that start them: a new process is not interrupted before it can exit
+    without a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def replay(
     setup: Setup,
     items: Iterable[Recording | BrokenLine],
@@ -147,7 +164,7 @@ class _Processes:
         self._jobs = jobs
 
     def submit(self, work: Callable[[bytes], bytes], batch: bytes, /) -> Future[bytes]:
-        with _uninterrupted():
+        with uninterrupted():
             return self._pool.submit(work, batch)
 
     def count(self) -> int:
@@ -177,22 +194,6 @@ def _interrupted_at_once() -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@contextmanager
-def _uninterrupted() -> Generator[None]:
-    """Delay an interrupt while a process is started.
-
-    The new process inherits the mask, so it is not interrupted before it can exit without a traceback.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _batches(items: Iterable[Recording | BrokenLine], outcome: Outcome) -> Iterator[Batch]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import cast
 
 from chatstack.errors import ChatStackError, InputError
-from chatstack.workbench.replay.parallel import cores
+from chatstack.workbench.replay.parallel import cores, uninterrupted
 from dask import config
 from distributed import Client, LocalCluster
 from distributed.cfexecutor import ClientExecutor
@@ -80,8 +80,12 @@ class DaskWorkers:
 
 @contextmanager
 def _cluster(jobs: int | None) -> Generator[LocalCluster]:
-    """Start a cluster of processes on this machine, one thread each, which only this process can reach."""
-    with config.set(_CONFIG), _interrupts_held():
+    """Start a cluster of processes on this machine, one thread each, which only this process can reach.
+
+    An interrupt of the command, which a terminal sends to all, reaches this process alone, and this one ends the
+    others.
+    """
+    with config.set(_CONFIG), uninterrupted():
         cluster = LocalCluster(
             n_workers=jobs or cores(),
             threads_per_worker=1,
@@ -129,23 +133,6 @@ def _hushed() -> Generator[None]:
     finally:
         for each, level in zip(loggers, levels, strict=True):
             each.setLevel(level)
-
-
-@contextmanager
-def _interrupts_held() -> Generator[None]:
-    """Hold an interrupt back while processes are started.
-
-    The threads that start them inherit the mask, and they from those: an interrupt of the command, which a terminal
-    sends to all, reaches this process alone, and this one ends the others.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
