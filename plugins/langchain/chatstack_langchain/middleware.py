@@ -6,19 +6,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
-from langchain_core.exceptions import ContextOverflowError as TheirOverflowError
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
-from langchain_core.runnables.config import ensure_config
 
 from chatstack import (
     ChatOptions,
     ChatRequest,
     ChatStack,
-    ChatStackError,
     ChatStream,
     ChatUpdate,
-    ContextOverflowError,
     Message,
 )
 from chatstack.client.blocking import Blocking
@@ -27,6 +23,7 @@ from chatstack.nodes.conversions import Conversions
 from chatstack.nodes.in_place import InPlace
 from chatstack.values.requests import DeclaredTool
 from chatstack_langchain.client import answer_of, info_of
+from chatstack_langchain.graphs import overflow_as_theirs, thread_id
 from chatstack_langchain.options import declared
 from chatstack_langchain.turns import content_of, plainly
 from chatstack_langgraph import to_langchain
@@ -63,20 +60,14 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
         """Answer a call of ``agent.invoke``."""
         call = _Call(request, self._asked(request), self._edited)
-        try:
+        with overflow_as_theirs():
             return self._blocking.run(lambda ask: self._answer(call, ask), handler)
-        except ChatStackError as error:
-            theirs = _surfacing(error)
-        raise theirs
 
     async def awrap_model_call(self, request: Request, handler: Callable[[Request], Awaitable[Response]]) -> Response:
         """Answer a call of ``agent.ainvoke``."""
         call = _Call(request, self._asked(request), self._edited)
-        try:
+        with overflow_as_theirs():
             return await self._answer(call, handler)
-        except ChatStackError as error:
-            theirs = _surfacing(error)
-        raise theirs
 
     async def _answer(self, call: _Call, ask: Callable[[Request], Awaitable[Response]]) -> Response:
         async with await self._layers.send(call.asked, lambda sent: call.answer(sent, ask)) as stream:
@@ -87,9 +78,8 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """Return the request as the layers see it."""
         head = [] if request.system_message is None else [request.system_message]
         messages = tuple(self._known.of(each)[0] for each in [*head, *request.messages])
-        thread = ensure_config().get("configurable", {}).get("thread_id")
         options = ChatOptions(model=self._other_model(request.model), tools=self._tools(request.tools))
-        return ChatRequest(messages, options, str(thread) if thread not in (None, "") else None)
+        return ChatRequest(messages, options, thread_id())
 
     def _tools(self, tools: list[Any]) -> tuple[DeclaredTool, ...]:
         """Return the declarations of the tools: those of the call before, where the tools are the same."""
@@ -166,15 +156,6 @@ class _Call:
         calls = ("tool_calls", "function_call")  # in a provider's own words, which some integrations send first
         rest = {name: value for name, value in before.additional_kwargs.items() if name not in calls}
         return [before.model_copy(update={**changed, "additional_kwargs": rest})]
-
-
-def _surfacing(error: ChatStackError) -> Exception:
-    """Return the exception for the agent: LangChain's own for an overflow."""
-    if not isinstance(error, ContextOverflowError):
-        return error
-    theirs = TheirOverflowError(str(error))
-    theirs.__cause__ = error
-    return theirs
 
 
 async def _updates(message: AIMessage) -> AsyncGenerator[ChatUpdate, None]:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, Self, cast
 from uuid import uuid4
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.exceptions import ContextOverflowError as TheirOverflowError
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
-from langchain_core.runnables.config import ensure_config
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.errors import GraphBubbleUp
 from pydantic import PrivateAttr, field_validator, model_validator
 
-from chatstack import ChatRequest, ChatStream, ContextOverflowError, find
+from chatstack import ChatRequest, ChatStream, find
 from chatstack.client.answers import updates_of
 from chatstack.client.blocking import Blocking
 from chatstack.client.protocol import chain, layer_kind
@@ -29,6 +26,7 @@ from chatstack.nodes.whole_stack import WholeStack, Within, tool_names
 from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.tools.execution import graph_signals
 from chatstack_langchain.client import LangChainClient
+from chatstack_langchain.graphs import overflow_as_theirs, thread_id
 from chatstack_langchain.options import options_from
 from chatstack_langchain.turns import TurnWriter, content_of, from_agent
 
@@ -153,7 +151,7 @@ class ChatStackModel(BaseChatModel):
 
     async def _answer(self, request: ChatRequest) -> ChatResult:
         writer = _writer_for(request)
-        with _as_theirs():
+        with overflow_as_theirs():
             async with await self._sent(request) as stream:
                 response = await stream.response()
         for message in response.messages:
@@ -165,7 +163,7 @@ class ChatStackModel(BaseChatModel):
     async def _chunks(self, request: ChatRequest) -> AsyncGenerator[AIMessageChunk, None]:
         """Yield the answer in chunks, whose sum it is."""
         writer = _writer_for(request)
-        with _as_theirs():
+        with overflow_as_theirs():
             async with await self._sent(request) as stream:
                 async for update in stream:
                     chunk = writer.chunk_of(update)
@@ -196,23 +194,12 @@ _known = Conversions(from_agent, content_of)
 def _request(
     messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any], *, stream: bool
 ) -> ChatRequest:
-    thread = ensure_config().get("configurable", {}).get("thread_id")
-    conversation_id = str(thread) if thread not in (None, "") else None
     ours = tuple(each for message in messages for each in _known.of(message))
-    return ChatRequest(ours, options_from(kwargs, stop), conversation_id, stream)
+    return ChatRequest(ours, options_from(kwargs, stop), thread_id(), stream)
 
 
 def _writer_for(request: ChatRequest) -> TurnWriter:
     return TurnWriter(tool_names(request))
-
-
-@contextmanager
-def _as_theirs() -> Generator[None]:
-    """Raise LangChain's exception for an overflow, which its middlewares know."""
-    try:
-        yield
-    except ContextOverflowError as error:
-        raise TheirOverflowError(str(error)) from error
 
 
 def _never(question: object) -> None:
