@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Any, TypeGuard, cast
 
 import msgspec
@@ -170,7 +171,7 @@ class DurableRuns(Closing):
             return self._client
 
     def _open(self) -> DBOSClient:
-        try:
+        with _failing("cannot be opened"):
             if self.database.is_sqlite:
                 self.database.engine.connect().close()  # sets the write-ahead log before DBOS makes its tables
             DBOS.migrate(self.database.address)
@@ -180,8 +181,6 @@ class DurableRuns(Closing):
                 serializer=self.serializer,
                 application_name=self.application,
             )
-        except (SQLAlchemyError, dbos_error.DBOSException) as error:
-            raise StoreError(f"the database of runs cannot be opened ({type(error).__name__})") from error
 
     def _key(self, run_id: str) -> str:
         _check_text("run_id", run_id)
@@ -227,23 +226,17 @@ class DurableRuns(Closing):
         return float((await self._run("SELECT {now}"))[0][0])
 
     async def _run(self, statement: str, given: dict[str, Any] | None = None) -> list[Any]:
-        try:
+        with _failing("failed"):
             return await asyncio.to_thread(self.database.run, statement, given or {})
-        except SQLAlchemyError as error:
-            raise StoreError(f"the database of runs failed ({type(error).__name__})") from error
 
     async def _asked(self, asked: Any) -> Any:
         """Await a call of DBOS, outside any workflow that this is called in."""
-        try:
+        with _failing("failed"):
             return await asyncio.create_task(asked, context=contextvars.Context())
-        except (SQLAlchemyError, dbos_error.DBOSException) as error:
-            raise StoreError(f"the database of runs failed ({type(error).__name__})") from error
 
     async def _rewrite(self) -> None:
-        try:
+        with _failing("failed"):
             is_done = await asyncio.to_thread(self.database.rewrite)
-        except SQLAlchemyError as error:
-            raise StoreError(f"the database of runs failed ({type(error).__name__})") from error
         if not is_done:
             raise StoreError("deleted, but still in SQLite's log, which another process uses; forget it again")
 
@@ -274,6 +267,15 @@ def is_text(given: object) -> TypeGuard[str]:
 def is_positive(given: object) -> bool:
     """Return True for a number greater than 0."""
     return isinstance(given, int | float) and not isinstance(given, bool) and given > 0
+
+
+@contextmanager
+def _failing(what: str) -> Generator[None]:
+    """Raise ``StoreError``, with what the database did, for an error of SQLAlchemy's or of DBOS."""
+    try:
+        yield
+    except (SQLAlchemyError, dbos_error.DBOSException) as error:
+        raise StoreError(f"the database of runs {what} ({type(error).__name__})") from error
 
 
 def _check_text(what: str, given: object) -> None:

@@ -86,11 +86,8 @@ class DurableTurn:
         return msgspec.structs.replace(recorder.ended("answered"), messages=response.messages, text=response.text)
 
     async def _answer(self, given: tuple[Message, ...], conversation_id: str) -> ChatResponse:
-        stream = await self.client.send(ChatRequest(given, conversation_id=conversation_id))
-        try:
+        async with await self.client.send(ChatRequest(given, conversation_id=conversation_id)) as stream:
             return await stream.response()
-        finally:
-            await stream.aclose()
 
 
 class _Recorder:
@@ -112,11 +109,8 @@ class _Recorder:
         known = self._journal.answer(len(self._answers))
         if known is None:
             with _not_recorded():
-                stream = await self._execution.send(client, request)
-                try:
+                async with await self._execution.send(client, request) as stream:
                     answer = await stream.response()
-                finally:
-                    await stream.aclose()
             known = ModelAnswered(
                 answer.messages, answer.usage, answer.overhead_usage, answer.finish_reason, answer.model
             )
