@@ -110,6 +110,12 @@ def to_theirs(messages: Sequence[Message], system: str) -> list[ModelMessage]:
     return Converted([], system).theirs(messages)
 
 
+def conversation_of(messages: Sequence[ModelMessage]) -> str | None:
+    """Return the conversation's id, which the last request has; None where there is none."""
+    last = next((each for each in reversed(messages) if isinstance(each, ModelRequest)), None)
+    return getattr(last, "conversation_id", None)
+
+
 def from_part(part: ModelRequestPart) -> Message:
     """Return our message for a part of a request."""
     if isinstance(part, UserPromptPart):

@@ -11,7 +11,6 @@ from typing import Any
 from pydantic_ai import RunContext
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelRequest,
     ModelResponse,
     ModelResponsePart,
     ModelResponseStreamEvent,
@@ -26,7 +25,7 @@ from pydantic_ai.settings import ModelSettings
 from chatstack import ChatClient, ChatRequest, ChatResponse, ChatStream, ToolCall, WiringError
 from chatstack.nodes.whole_stack import WholeStack
 from chatstack_pydantic_ai.answers import to_finish_reason, to_usage
-from chatstack_pydantic_ai.messages import FRAMEWORK, Converted, to_response_parts
+from chatstack_pydantic_ai.messages import FRAMEWORK, Converted, conversation_of, to_response_parts
 from chatstack_pydantic_ai.options import options_from
 
 _UNSIGNED: dict[str, Any] = {"provider_name": None, "provider_details": None}
@@ -95,11 +94,9 @@ class ChatStackModel(Model):
     ) -> ChatStream:
         settings, parameters = self.prepare_request(settings, parameters)
         options = options_from(self, messages, settings, parameters)
-        last = next((each for each in reversed(messages) if isinstance(each, ModelRequest)), None)
-        conversation_id: str | None = getattr(last, "conversation_id", None)
         converted = Converted(messages).messages
         self._stack.refuse_items(converted, FRAMEWORK)
-        request = ChatRequest(converted, options, conversation_id, stream)
+        request = ChatRequest(converted, options, conversation_of(messages), stream)
         return await self._stack.send(request)
 
     def _response(self, answer: ChatResponse) -> ModelResponse:

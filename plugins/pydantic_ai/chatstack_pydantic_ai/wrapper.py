@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 from opentelemetry import trace
 from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
@@ -25,7 +25,7 @@ from chatstack import (
 from chatstack.client.wiring import Resolver
 from chatstack.nodes.in_place import InPlace
 from chatstack_pydantic_ai.answers import answer_of
-from chatstack_pydantic_ai.messages import Converted
+from chatstack_pydantic_ai.messages import Converted, conversation_of
 from chatstack_pydantic_ai.options import weighed
 
 Answer: TypeAlias = ModelResponse | StreamedResponse
@@ -114,9 +114,7 @@ class _Call:
         self._came = messages
         self._ask = ask
         self._converted = Converted(messages)
-        last = next((each for each in reversed(messages) if isinstance(each, ModelRequest)), None)
-        named = getattr(last, "conversation_id", None)
-        self.asked = ChatRequest(self._converted.messages, options, named, stream)
+        self.asked = ChatRequest(self._converted.messages, options, conversation_of(messages), stream)
         self.answer: Answer | None = None
 
     async def answered(self, sent: ChatRequest) -> ChatStream:
