@@ -122,12 +122,7 @@ def _closing(
 ) -> TheirUpdate:
     """Return the last update of a message: its calls, and what only its message tells."""
     message = cast("Message", update.message_done)
-    contents = _contents_of(parts, own_tools)
-    kept = kept_of(message)
-    if kept and not contents:
-        contents.append(Content.from_text(""))
-    if contents:
-        contents[-1].additional_properties.update(kept)
+    contents = _contents_of(message, parts, own_tools)
     if used != Usage():
         contents.append(Content.from_usage(details_of(used)))
     return TheirUpdate(
@@ -140,9 +135,14 @@ def _closing(
     )
 
 
-def _contents_of(parts: Sequence[Part], own_tools: Collection[str] | None) -> list[Content]:
+def _contents_of(message: Message, parts: Sequence[Part], own_tools: Collection[str] | None) -> list[Content]:
+    """Return the parts of a message as contents; the last one keeps what only the message tells."""
     found = (content_of(part, informational=_ran_inside(part, own_tools)) for part in parts)
-    return [content for content in found if content is not None]
+    contents, kept = [content for content in found if content is not None], kept_of(message)
+    if kept:
+        contents = contents or [Content.from_text("")]
+        contents[-1].additional_properties.update(kept)
+    return contents
 
 
 def _ran_inside(part: Part, own_tools: Collection[str] | None) -> bool:
@@ -158,7 +158,7 @@ def their_response(
     if raw is not None and tuple(map(from_theirs, raw.messages)) == response.messages:
         return raw
     return TheirResponse(
-        messages=[_their_message(message, own_tools) for message in response.messages],
+        messages=[TheirMessage(each.role, _contents_of(each, each.parts, own_tools)) for each in response.messages],
         response_id=response.id or None,
         model=response.model or None,
         finish_reason=cast("Any", _THEIR_FINISHES.get(response.finish_reason or "other")),
@@ -172,14 +172,6 @@ def _raw_of(answer: ChatResponse) -> TheirResponse[Any] | None:
     raw: Any = answer.raw
     known: TheirResponse[Any] | None = raw if isinstance(answer.raw, TheirResponse) else None
     return known
-
-
-def _their_message(message: Message, own_tools: Collection[str] | None) -> TheirMessage:
-    contents, kept = _contents_of(message.parts, own_tools), kept_of(message)
-    if kept:
-        contents = contents or [Content.from_text("")]
-        contents[-1].additional_properties.update(kept)
-    return TheirMessage(message.role, contents)
 
 
 def usage_of(details: UsageDetails | None) -> Usage | None:
