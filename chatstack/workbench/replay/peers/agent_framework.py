@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
 from importlib import import_module
@@ -45,6 +45,7 @@ logging.getLogger("agent_framework").addFilter(_is_heard)
 
 _SERIALIZED = '{"contents"'
 """Beginning of the text of a message that Agent Framework gives to a tokenizer; others are prompts and transcripts."""
+_TASK = {"preserve_first_user_group": True}
 
 
 class Tools(NamedTuple):
@@ -57,6 +58,9 @@ class Tools(NamedTuple):
 
 class Compaction:
     """A conversation in Agent Framework's messages."""
+
+    kept: Mapping[str, bool] = {}
+    """Options of a strategy for what it keeps."""
 
     def __init__(self, terms: Terms) -> None:
         self._known: dict[str, tuple[int, str | None]] = {}
@@ -98,20 +102,14 @@ class Truncation(Compaction):
 
     def strategy_of(self, tools: Tools) -> Any:
         return _framework.TruncationStrategy(
-            max_n=tools.room, compact_to=max(1, tools.room // 2), tokenizer=tools.tokenizer
+            max_n=tools.room, compact_to=max(1, tools.room // 2), tokenizer=tools.tokenizer, **self.kept
         )
 
 
-class TaskTruncation(Compaction):
+class TaskTruncation(Truncation):
     """``TruncationStrategy`` that keeps the first user message, too."""
 
-    def strategy_of(self, tools: Tools) -> Any:
-        return _framework.TruncationStrategy(
-            max_n=tools.room,
-            compact_to=max(1, tools.room // 2),
-            tokenizer=tools.tokenizer,
-            preserve_first_user_group=True,
-        )
+    kept = _TASK
 
 
 class ContextWindow(Compaction):
@@ -123,20 +121,14 @@ class ContextWindow(Compaction):
 
     def strategy_of(self, tools: Tools) -> Any:
         return _framework.ContextWindowCompactionStrategy(
-            max_context_window_tokens=tools.room, max_output_tokens=0, tokenizer=tools.tokenizer
+            max_context_window_tokens=tools.room, max_output_tokens=0, tokenizer=tools.tokenizer, **self.kept
         )
 
 
-class TaskContextWindow(Compaction):
+class TaskContextWindow(ContextWindow):
     """``ContextWindowCompactionStrategy`` that keeps the first user message, too."""
 
-    def strategy_of(self, tools: Tools) -> Any:
-        return _framework.ContextWindowCompactionStrategy(
-            max_context_window_tokens=tools.room,
-            max_output_tokens=0,
-            tokenizer=tools.tokenizer,
-            preserve_first_user_group=True,
-        )
+    kept = _TASK
 
 
 class ToolResults(Compaction):
