@@ -262,8 +262,7 @@ class ChatStream:
         self._refuse(update)
         if self._fold is None:
             self._fold = Fold()
-        if update.usage is not None or update.overhead_usage is not None:
-            update = self._checked(update)
+        update = self._checked(update)
         self._fold.add(update)
         if update.message_done is not None:
             self._in_message = False
@@ -280,8 +279,7 @@ class ChatStream:
 
     def _checked(self, update: ChatUpdate) -> ChatUpdate:
         """Return the update without implausible usage."""
-        usage, overhead = update.usage, update.overhead_usage
-        if (usage is None or is_modest(usage)) and (overhead is None or is_modest(overhead)):
+        if is_modest(update.usage) and is_modest(update.overhead_usage):
             return update
         if self.usage_check is None:
             return with_usage(update, credible)
