@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 from weakref import WeakSet
 
+from chatstack.client.closing import close
 from chatstack.client.collecting import is_collecting
 from chatstack.errors import StreamClosedError, WiringError
 from chatstack.forks import at_fork
@@ -284,9 +285,7 @@ class Hold:
 
     async def aclose(self) -> None:
         """Close what is held, on the loop."""
-        closing = getattr(self.held, "aclose", None)
-        if closing is not None:
-            await closing()
+        await close(self.held)
 
     def close(self) -> None:
         """Close what is held, and release. Waits for it, where this thread may wait."""

@@ -9,6 +9,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol, cast
 
+from chatstack.client.closing import close
+
 RECODED = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 """Headers that are about the bytes of a body as it came, which we pass on decoded."""
 
@@ -109,9 +111,7 @@ class _Body:
         return self._chunks
 
     async def aclose(self) -> None:
-        close = getattr(self._chunks, "aclose", None)
-        if close is not None:
-            await close()
+        await close(self._chunks)
 
 
 @functools.cache
@@ -131,8 +131,8 @@ def with_seam(
         return await send(request, **options)
 
     async def aclose(_: object) -> None:
-        for close in closing:
-            await close()
+        for each in closing:
+            await each()
         await http.aclose()
 
     def kept_open(_: object) -> None:
