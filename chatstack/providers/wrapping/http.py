@@ -120,7 +120,7 @@ def _stream_class(module: Any) -> type[_Body]:
 
 
 def with_seam(
-    http: HttpClient, send: Callable[..., Awaitable[HttpResponse]], closing: Iterable[Callable[[], Awaitable[object]]]
+    http: HttpClient, send: Callable[..., Awaitable[HttpResponse]], closing: Callable[[], Awaitable[object]]
 ) -> HttpClient:
     """Return the same HTTP client, connections and state included, but with another ``send``, and with more to close.
 
@@ -131,8 +131,7 @@ def with_seam(
         return await send(request, **options)
 
     async def aclose(_: object) -> None:
-        for each in closing:
-            await each()
+        await closing()
         await http.aclose()
 
     def kept_open(_: object) -> None:

@@ -109,7 +109,7 @@ def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
             return await http.send(request, stream=stream, **options)
         return await answering.response(turn, unread=stream)
 
-    return cast("C", given.with_options(http_client=with_seam(http, send, (built.aclose,))))
+    return cast("C", given.with_options(http_client=with_seam(http, send, built.aclose)))
 
 
 class WrappedClient(ChatFronts):
