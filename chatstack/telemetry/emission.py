@@ -208,7 +208,7 @@ class Telemetry:
         span: Span | None = None,
     ) -> None:
         """Report an edit of the request: information, not a warning. ``span`` is ``working``'s, if any."""
-        turn = current_turn()
+        turn, done = current_turn(), what_was_done(strategy, attributes)
         said = {
             **within(turn, attributes),
             semconv.COMPACTION_STRATEGY: strategy,
@@ -218,8 +218,7 @@ class Telemetry:
         }
         shown = said
         if "openinference" in self.display_hints:
-            output = f"{what_was_done(strategy, attributes)}: {message}"
-            shown = {**said, semconv.OPENINFERENCE_KIND: "CHAIN", semconv.OPENINFERENCE_OUTPUT: output}
+            shown = {**said, semconv.OPENINFERENCE_KIND: "CHAIN", semconv.OPENINFERENCE_OUTPUT: f"{done}: {message}"}
         if span is None:
             span = start_span(self.tracer, f"compact_context {strategy}", shown)
             end_span(span, None)
@@ -231,7 +230,6 @@ class Telemetry:
             max(0, tokens_before - tokens_after), {semconv.COMPACTION_STRATEGY: strategy}
         )
         if turn is not None:
-            done = what_was_done(strategy, attributes)
             turn.edited(strategy, f"{done}: {tokens_before:,} -> {tokens_after:,} tokens")
             self._roll_up(turn)
             numbers = {"tokens_before": tokens_before, "tokens_after": tokens_after, **numbers_of(attributes)}
