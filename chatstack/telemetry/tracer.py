@@ -32,6 +32,8 @@ from chatstack.values.responses import ChatResponse, ChatUpdate, Usage
 Nested: TypeAlias = Literal["suppress", "keep", "defer"]
 
 _UNKNOWN = ProviderInfo(name="unknown")
+_NOTHING = ChatResponse(messages=())
+"""The answer to a call that ended before any."""
 _WITHOUT_ANOTHER = frozenset({"tracer", "stack", "tool_loop", "fallback"})
 
 
@@ -219,19 +221,18 @@ class _ModelCall:
 
     def ended(self, answer: ChatResponse | None, error: BaseException | None) -> None:
         """Record the outcome, and end the span."""
-        usage = answer.usage if answer is not None else Usage()
-        seconds = seconds_since(self._started)
+        found, kind, seconds = answer or _NOTHING, error_type(error), seconds_since(self._started)
         if self._is_ours:
-            self._say(answer, error_type(error))
+            self._say(found, kind)
             end_span(self._span, error)
-            self._measure(answer, usage, seconds, error_type(error))
+            self._measure(found, seconds, kind)
         if self._turn is not None:
-            numbers = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "seconds": seconds}
-            self._turn.tell("model_call_ended", self._model, error=error_type(error), numbers=numbers)
+            tokens = {"input_tokens": found.usage.input_tokens, "output_tokens": found.usage.output_tokens}
+            self._turn.tell("model_call_ended", self._model, error=kind, numbers={**tokens, "seconds": seconds})
 
-    def _say(self, answer: ChatResponse | None, error: str) -> None:
+    def _say(self, answer: ChatResponse, error: str) -> None:
         telemetry, span = self._telemetry, self._span
-        known = {**_answer_attributes(answer), **self._cleared_natively(answer)} if answer is not None else {}
+        known = {**_answer_attributes(answer), **self._cleared_natively(answer)}
         if span.is_recording():
             span.set_attributes(known)
             if telemetry.captures_on_spans:
@@ -250,24 +251,23 @@ class _ModelCall:
         before = self._left_out.tokens if self._left_out is not None else 0
         return {semconv.CONVERSATION_COMPACTED: True, semconv.CONTEXT_TOKENS_LEFT_OUT: before + cleared}
 
-    def _measure(self, answer: ChatResponse | None, usage: Usage, seconds: float, error: str) -> None:
+    def _measure(self, answer: ChatResponse, seconds: float, error: str) -> None:
         labels = dict(self._labels)
-        if answer is not None and answer.model:
+        if answer.model:
             labels[semconv.RESPONSE_MODEL] = answer.model
-        overhead = answer.overhead_usage if answer is not None else Usage()
-        for used in (usage, overhead):
+        for used in (answer.usage, answer.overhead_usage):
             if used.total_tokens:
                 self._measure_usage(answer, used, labels)
         if error:
             labels[semconv.ERROR_TYPE] = error
         self._telemetry.instruments.chat_duration.record(seconds, labels)
 
-    def _measure_usage(self, answer: ChatResponse | None, usage: Usage, labels: Mapping[str, Value]) -> None:
+    def _measure_usage(self, answer: ChatResponse, usage: Usage, labels: Mapping[str, Value]) -> None:
         instruments = self._telemetry.instruments
         instruments.chat_tokens.record(usage.input_tokens, {**labels, semconv.TOKEN_TYPE: "input"})
         instruments.chat_tokens.record(usage.output_tokens, {**labels, semconv.TOKEN_TYPE: "output"})
         if self._telemetry.measures:
-            instruments.costs.add((answer.model if answer is not None else "", self._model), usage, {**labels})
+            instruments.costs.add((answer.model, self._model), usage, {**labels})
             self._measure_cache(usage, labels)
 
     def _measure_cache(self, usage: Usage, labels: Mapping[str, Value]) -> None:
