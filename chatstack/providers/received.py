@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import cast
 
 import msgspec
 
 from chatstack.providers.extras import WireObject
-from chatstack.values.surrogates import without_lone_surrogates
+from chatstack.values.surrogates import plain_without_lone_surrogates
 
 
 def readable(fields: WireObject) -> WireObject:
@@ -19,16 +18,5 @@ def readable(fields: WireObject) -> WireObject:
     try:
         msgspec.json.encode(fields)
     except UnicodeEncodeError:
-        return cast("WireObject", _whole(fields))
+        return cast("WireObject", plain_without_lone_surrogates(fields))
     return fields
-
-
-def _whole(value: object) -> object:
-    if isinstance(value, str):
-        return without_lone_surrogates(value)
-    if isinstance(value, Mapping):
-        items = cast("Mapping[str, object]", value).items()
-        return {without_lone_surrogates(name): _whole(each) for name, each in items}
-    if isinstance(value, list):
-        return [_whole(each) for each in cast("list[object]", value)]
-    return value

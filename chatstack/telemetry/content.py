@@ -19,6 +19,7 @@ from chatstack.values.messages import Message
 from chatstack.values.parts import File, Image, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 from chatstack.values.requests import ChatRequest, ToolDeclaration
 from chatstack.values.responses import ChatResponse
+from chatstack.values.surrogates import plain_without_lone_surrogates
 from chatstack.values.surrogates import without_lone_surrogates as clean
 
 ContentCapture: TypeAlias = Literal["no_content", "span_only", "event_only", "span_and_event"]
@@ -76,7 +77,7 @@ def content_of(request: ChatRequest, answer: ChatResponse | None) -> Content:
         if answer.finish_reason:
             messages[-1]["finish_reason"] = _FINISH.get(answer.finish_reason, answer.finish_reason)
         found[semconv.OUTPUT_MESSAGES] = messages
-    return cast("Content", _clean(found))
+    return _clean(found)
 
 
 def tool_content(call: ToolCall, result: ToolResult | None) -> Content:
@@ -84,7 +85,7 @@ def tool_content(call: ToolCall, result: ToolResult | None) -> Content:
     found = Content({semconv.TOOL_CALL_ARGUMENTS: _parsed(call.arguments)})
     if result is not None:
         found[semconv.TOOL_CALL_RESULT] = _output(result)
-    return cast("Content", _clean(found))
+    return _clean(found)
 
 
 def as_attributes(content: Content) -> dict[str, str]:
@@ -187,13 +188,7 @@ def _is_exportable(value: JSON) -> bool:
     return False
 
 
-def _clean(value: JSON) -> JSON:
-    """Return the value without lone surrogates, which no exporter takes: names and ids that a model invents may hold
+def _clean(content: Content) -> Content:
+    """Return content without lone surrogates, which no exporter takes: names and ids that a model invents may hold
     them."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, dict):
-        return {clean(name): _clean(each) for name, each in cast("dict[str, JSON]", value).items()}
-    if isinstance(value, list):
-        return [_clean(each) for each in cast("list[JSON]", cast("object", value))]
-    return value
+    return cast("Content", plain_without_lone_surrogates(content))
