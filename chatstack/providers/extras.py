@@ -153,6 +153,12 @@ def as_string(value: object, where: str) -> str:
     return value
 
 
+def text_in(fields: Mapping[str, object], name: str) -> str:
+    """Return the text in a field; "" where there is none."""
+    value = fields.get(name)
+    return value if isinstance(value, str) else ""
+
+
 def fields_missing(original: Mapping[str, object], written: Mapping[str, object]) -> WireObject:
     """Return the fields of ``original`` missing in ``written``; objects in both are compared field by field."""
     missing: WireObject = {}

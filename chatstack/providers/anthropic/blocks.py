@@ -27,6 +27,7 @@ from chatstack.providers.extras import (
     encoded,
     encoded_extra,
     no_json,
+    text_in,
     with_extra,
     without_nulls,
 )
@@ -76,20 +77,20 @@ def block_to_part(block: Mapping[str, object], *, call_names: Mapping[str, str] 
     """Return the part for a block. ``call_names`` maps ids of earlier calls to their names, for results."""
     kind = block.get("type")
     if kind == "text":
-        return Text(_string(block, "text"), _extra(block, "type", "text"))
+        return Text(text_in(block, "text"), _extra(block, "type", "text"))
     if kind == "tool_use":
         return block_to_call(block, call_arguments(block.get("input")))
     if kind == "tool_result":
         return _block_to_result(block, call_names or {})
     if kind in THINKING:
-        return Reasoning(_string(block, "thinking"), _json_of(block), PROVIDER)
+        return Reasoning(text_in(block, "thinking"), _json_of(block), PROVIDER)
     return _media_part(block) or _item_of(block)
 
 
 def block_to_call(block: Mapping[str, object], arguments: str) -> ToolCall:
     """Return the call for a ``tool_use`` block, its arguments as the text that was received."""
     extra = _extra(block, "type", "id", "name", "input")
-    return ToolCall(_string(block, "id"), _string(block, "name"), arguments, extra)
+    return ToolCall(text_in(block, "id"), text_in(block, "name"), arguments, extra)
 
 
 def call_ids(declared: Collection[str] | None) -> CallIds:
@@ -182,7 +183,7 @@ def _media_part(block: Mapping[str, object]) -> Image | File | None:
     fields = _source_fields(form, source)
     if kind == "image":
         return Image(**fields, extra_json=_extra(block, "type", "source")) if fields and form != "text" else None
-    name = _string(block, "title")
+    name = text_in(block, "title")
     if fields:
         return File(**fields, name=name, extra_json=_extra(block, "type", "source", "title"))
     if form == "content":
@@ -217,7 +218,7 @@ def _result_to_block(part: ToolResult) -> WireObject:
 
 
 def _block_to_result(block: Mapping[str, object], call_names: Mapping[str, str]) -> ToolResult:
-    call_id, content = _string(block, "tool_use_id"), block.get("content")
+    call_id, content = text_in(block, "tool_use_id"), block.get("content")
     is_error = block.get("is_error") is True
     output: str | tuple[Text | Image | File | ProviderItem, ...]
     if content is None or isinstance(content, str):
@@ -249,7 +250,7 @@ def objects(value: object, where: str) -> list[WireObject]:
 def _plain_text(content: object) -> str:
     if isinstance(content, str):
         return content
-    return "".join(_string(each, "text") for each in objects(content, "document.source.content"))
+    return "".join(text_in(each, "text") for each in objects(content, "document.source.content"))
 
 
 def _completed(block: WireObject, part: Text | Image | File | ToolCall | ToolResult) -> WireObject:
@@ -277,8 +278,3 @@ def _extra(block: Mapping[str, object], *known: str) -> str:
 
 def _object(value: object) -> Mapping[str, object] | None:
     return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else None
-
-
-def _string(block: Mapping[str, object], name: str) -> str:
-    value = block.get(name)
-    return value if isinstance(value, str) else ""

@@ -8,7 +8,7 @@ from typing import cast
 
 from chatstack.providers.assembly import MessageAssembly
 from chatstack.providers.call_ids import sendable_name
-from chatstack.providers.extras import as_list, as_object, as_string, encoded, extra_fields, fields_missing
+from chatstack.providers.extras import as_list, as_object, as_string, encoded, extra_fields, fields_missing, text_in
 from chatstack.providers.failures import failure, window_full
 from chatstack.providers.openai.chat_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields
 from chatstack.providers.openai.chat_completions import grown, whole
@@ -56,8 +56,8 @@ class ChatAnswer:
         """Fold in one chunk, and yield its updates."""
         if chunk.get("error"):
             raise failure(PROVIDER, body=dict(chunk), streaming=streaming)
-        self._id = self._id or _string(chunk.get("id"))
-        self._model = self._model or _string(chunk.get("model"))
+        self._id = self._id or text_in(chunk, "id")
+        self._model = self._model or text_in(chunk, "model")
         self._usage = chat_usage(chunk.get("usage")) or self._usage
         choices = chunk.get("choices")
         if choices is None and streaming:
@@ -76,7 +76,7 @@ class ChatAnswer:
                 yield update
             if choice.get("error"):  # before its finish reason counts: a failed answer is not complete
                 raise failure(PROVIDER, body={"error": choice["error"]}, streaming=streaming)
-            self.finish_reason = _string(choice.get("finish_reason")) or self.finish_reason
+            self.finish_reason = text_in(choice, "finish_reason") or self.finish_reason
 
     def finish(self, raw: object) -> Iterator[ChatUpdate]:
         """Yield the whole calls, then the update that closes the message. Raises ``ContextOverflowError`` if the window
@@ -99,7 +99,7 @@ class ChatAnswer:
         for name, value in delta.items():
             if name in REASONING_FIELDS:
                 self._reasoning[name] = grown(self._reasoning.get(name), value)
-        thought = _string(delta.get("reasoning_content")) or _string(delta.get("reasoning"))
+        thought = text_in(delta, "reasoning_content") or text_in(delta, "reasoning")
         if thought:
             self._assembly.add_reasoning(thought, block=_REASONING)
             yield ChatUpdate(reasoning=thought)
@@ -123,7 +123,7 @@ class ChatAnswer:
         for position, each in enumerate(as_list(content or [], "content")):
             part = as_object(each, f"content[{position}]")
             if part.get("type") == "text":
-                yield from self._add_content(_string(part.get("text")))
+                yield from self._add_content(text_in(part, "text"))
             else:
                 self._assembly.add_part(ProviderItem(PROVIDER, encoded(dict(part))))
 
@@ -131,8 +131,8 @@ class ChatAnswer:
         """Add a call, or a piece of one. ``is_first``: no other one stands before it in its delta."""
         kind = "custom" if fragment.get("custom") else "function"
         inner = as_object(fragment.get(kind) or {}, kind)
-        name, text = _string(inner.get("name")), _arguments(inner, "input" if kind == "custom" else "arguments", where)
-        call_id, index = _string(fragment.get("id")), fragment.get("index")
+        name, text = text_in(inner, "name"), _arguments(inner, "input" if kind == "custom" else "arguments", where)
+        call_id, index = text_in(fragment, "id"), fragment.get("index")
         if not isinstance(index, int):  # whole answers have none, nor have some servers' chunks
             is_next = not is_first or self._last_index < 0 or call_id not in ("", self._last_id)
             index = self._last_index + 1 if is_next else self._last_index
@@ -147,7 +147,7 @@ class ChatAnswer:
         return self._assembly.add_call(
             -1,
             id=LEGACY_CALL,
-            name=_string(fragment.get("name")),
+            name=text_in(fragment, "name"),
             arguments=_arguments(fragment, "arguments", LEGACY_CALL),
             extra={"type": LEGACY_CALL},
         )
@@ -184,7 +184,3 @@ def _arguments(fields: Mapping[str, object], name: str, where: str) -> str:
     if isinstance(value, Mapping):
         return encoded(cast("object", value))
     return "" if value is None else as_string(value, f"{where}.{name}")
-
-
-def _string(value: object) -> str:
-    return value if isinstance(value, str) else ""

@@ -14,6 +14,7 @@ from chatstack.providers.extras import (
     encoded,
     extra_fields,
     extra_json_of,
+    text_in,
     with_extra,
 )
 from chatstack.values.data_urls import data_url, split_data_url
@@ -153,19 +154,16 @@ def _part_from_wire(part: object, where: str) -> ContentPart:
 def _image_from_wire(image: object, where: str) -> Image:
     fields = as_object(image, where)
     url = as_string(fields.get("url"), f"{where}.image_url.url")
-    detail = fields.get("detail")
-    shown = detail if isinstance(detail, str) else ""
-    split = split_data_url(url)
+    detail, split = text_in(fields, "detail"), split_data_url(url)
     if split is not None:
-        return Image(data=split[1], media_type=split[0], detail=shown)
-    return Image(url=url, detail=shown)
+        return Image(data=split[1], media_type=split[0], detail=detail)
+    return Image(url=url, detail=detail)
 
 
 def _file_from_wire(file: object) -> File | None:
     """Return a file, or None if it has both an id and data, or neither: then it is kept as it is."""
     fields = as_object(file, "file")
-    data, file_id, name = fields.get("file_data"), fields.get("file_id"), fields.get("filename")
-    called = name if isinstance(name, str) else ""
+    data, file_id, called = fields.get("file_data"), fields.get("file_id"), text_in(fields, "filename")
     if isinstance(file_id, str) and file_id and data is None:
         return File(file_id=file_id, name=called)
     if isinstance(data, str) and data and file_id is None:

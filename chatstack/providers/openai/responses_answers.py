@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from chatstack.errors import ServerError
-from chatstack.providers.extras import as_list, as_object, decoded_object
+from chatstack.providers.extras import as_list, as_object, decoded_object, text_in
 from chatstack.providers.failures import failure
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_wire import message_from_wire, with_server
@@ -72,13 +72,13 @@ class ResponsesAnswer:
             message_done=message,
             usage=responses_usage(response.get("usage")),
             finish_reason=_finish(response, message),
-            response_id=_string(response.get("id")),
-            model=_string(response.get("model")),
+            response_id=text_in(response, "id"),
+            model=text_in(response, "model"),
             raw=raw,
         )
 
     def _shown(self, kind: object, event: Mapping[str, object]) -> Iterator[ChatUpdate]:
-        delta = _string(event.get("delta"))
+        delta = text_in(event, "delta")
         if kind == "response.output_text.delta" and delta:
             self._has_text = True
             yield ChatUpdate(text=delta)
@@ -91,7 +91,7 @@ class ResponsesAnswer:
             item = as_object(event.get("item"), "item")
             if item.get("type") in _CALLS:
                 index = self._calls.setdefault(event.get("output_index"), len(self._calls))
-                call = CallDelta(index, _string(item.get("call_id")), _string(item.get("name")))
+                call = CallDelta(index, text_in(item, "call_id"), text_in(item, "name"))
                 yield ChatUpdate(call_delta=call)
         elif kind in _ARGUMENTS and delta:
             index = self._calls.setdefault(event.get("output_index"), len(self._calls))
@@ -138,7 +138,3 @@ def _is_refusal(part: object) -> bool:
 def _index(event: Mapping[str, object]) -> int:
     index = event.get("output_index")
     return index if isinstance(index, int) else 0
-
-
-def _string(value: object) -> str:
-    return value if isinstance(value, str) else ""

@@ -12,6 +12,7 @@ from chatstack.providers.extras import (
     decoded_object,
     encoded,
     extra_json_of,
+    text_in,
     with_extra,
     without_nulls,
 )
@@ -93,7 +94,7 @@ def _part_from_wire(fields: Mapping[str, object], where: str) -> ContentPart:
 
 def _image_from_wire(fields: Mapping[str, object]) -> Image | None:
     """Return a picture, or None if it is given in two ways at once: then it is kept as it is."""
-    url, file_id, detail = _string(fields, "image_url"), _string(fields, "file_id"), _string(fields, "detail")
+    url, file_id, detail = text_in(fields, "image_url"), text_in(fields, "file_id"), text_in(fields, "detail")
     if bool(url) == bool(file_id):
         return None
     split = split_data_url(url)
@@ -104,18 +105,13 @@ def _image_from_wire(fields: Mapping[str, object]) -> Image | None:
 
 
 def _file_from_wire(fields: Mapping[str, object]) -> File | None:
-    url, data, file_id = (_string(fields, name) for name in ("file_url", "file_data", "file_id"))
+    url, data, file_id = (text_in(fields, name) for name in ("file_url", "file_data", "file_id"))
     if sum(map(bool, (url, data, file_id))) != 1:
         return None
     split = split_data_url(data)
     media_type, data = split or ("", data)
-    name = _string(fields, "filename")
+    name = text_in(fields, "filename")
     name = inline_name(name, media_type) if data else name
     file = File(url=url, data=data, media_type=media_type, file_id=file_id, name=name)
     extra = extra_json_of(fields, _part_to_wire(file), WIRE)
     return File(url=url, data=data, media_type=media_type, file_id=file_id, name=name, extra_json=extra)
-
-
-def _string(fields: Mapping[str, object], name: str) -> str:
-    value = fields.get(name)
-    return value if isinstance(value, str) else ""

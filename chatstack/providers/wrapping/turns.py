@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from chatstack.client.stream import ChatStream
 from chatstack.errors import BrokenStreamError, ChatStackError, ServerError
-from chatstack.providers.extras import WireObject
+from chatstack.providers.extras import WireObject, text_in
 from chatstack.providers.failures import failure
 from chatstack.providers.sdk import Sdk
 from chatstack.providers.sending import sendable
@@ -144,8 +144,7 @@ class Turn:
     async def _sent(self, request: ChatRequest) -> HttpResponse:
         if request == self.asked:
             return await self._send(self.request)
-        model = self.body.get("model")
-        name = model if isinstance(model, str) else ""
+        name = text_in(self.body, "model")
         after = sendable(request, lambda: self.wire.write(request, name))
         body = patched(self.body, self.wire.write(self.asked, name), after)
         # The SDK retries the call as a whole, until something has been answered, and tools may have run.
