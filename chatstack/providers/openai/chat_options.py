@@ -58,7 +58,7 @@ def options_to_wire(options: ChatOptions, *, max_tokens_field: MaxTokensField = 
     if options.stop:
         written["stop"] = list(options.stop)
     if options.output_schema is not None:
-        written["response_format"] = {"type": "json_schema", "json_schema": _schema_to_wire(options.output_schema)}
+        written["response_format"] = {"type": "json_schema", "json_schema": schema_to_wire(options.output_schema)}
     return with_options_extra(written, options)
 
 
@@ -187,7 +187,8 @@ def _stop_from_wire(stop: object) -> tuple[str, ...]:
     return ()
 
 
-def _schema_to_wire(schema: OutputSchema) -> WireObject:
+def schema_to_wire(schema: OutputSchema) -> WireObject:
+    """Return the fields by which both APIs are told the shape of the answer."""
     written: WireObject = {"name": schema.name, "schema": decoded_object(schema.schema, "output_schema")}
     if schema.description:
         written["description"] = schema.description

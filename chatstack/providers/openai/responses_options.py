@@ -17,7 +17,7 @@ from chatstack.providers.extras import (
     with_extra,
     with_options_extra,
 )
-from chatstack.providers.openai.chat_options import MODES, choice_to_wire, chosen_type, is_of_chat
+from chatstack.providers.openai.chat_options import MODES, choice_to_wire, chosen_type, is_of_chat, schema_to_wire
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_parts import WIRE
 from chatstack.providers.openai.responses_wire import messages_from_wire, messages_to_wire, unheld
@@ -27,7 +27,6 @@ from chatstack.values.requests import (
     ChatOptions,
     ChatRequest,
     DeclaredTool,
-    OutputSchema,
     ToolDeclaration,
     declared_names,
 )
@@ -131,7 +130,7 @@ def _options_to_wire(options: ChatOptions) -> WireObject:
     if tools or _TOOLS & options.extra.keys():
         written |= choice_to_wire(options, _by_name(options))
     if options.output_schema is not None:
-        written["text"] = {"format": _schema_to_wire(options.output_schema)}
+        written["text"] = {"format": {"type": "json_schema", **schema_to_wire(options.output_schema)}}
     compactions = [each for each in options.native_edits if isinstance(each, NativeCompaction)]
     if compactions:
         written["context_management"] = [
@@ -190,16 +189,3 @@ def _tool_to_wire(tool: ToolDeclaration) -> WireObject:
     where = f"tool {tool.name!r}"
     written["parameters"] = decoded_object(tool.parameters, f"{where}: parameters") if tool.parameters else None
     return with_extra(written, tool.extra_json, WIRE, where)
-
-
-def _schema_to_wire(schema: OutputSchema) -> WireObject:
-    written: WireObject = {
-        "type": "json_schema",
-        "name": schema.name,
-        "schema": decoded_object(schema.schema, "output_schema"),
-    }
-    if schema.description:
-        written["description"] = schema.description
-    if schema.strict is not None:
-        written["strict"] = schema.strict
-    return written
