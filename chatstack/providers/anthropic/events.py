@@ -20,7 +20,7 @@ from chatstack.providers.anthropic.blocks import (
 )
 from chatstack.providers.anthropic.native import applied_edits
 from chatstack.providers.anthropic.wire import message_of, overhead_from_wire, usage_from_wire
-from chatstack.providers.extras import WireObject
+from chatstack.providers.extras import WireObject, without_nulls
 from chatstack.providers.failures import stream_ended, window_full
 from chatstack.values.parts import Part, Reasoning, Text, ToolCall
 from chatstack.values.responses import CallDelta, ChatUpdate, FinishReason, Usage
@@ -188,11 +188,9 @@ class AnswerFold:
 
     def _amend(self, event: Mapping[str, object]) -> None:
         """Apply the fields from the end of an answer. Its counts are totals; missing ones stay as they are."""
-        usage = {**_object(self.answer.get("usage") or {})}
-        usage.update((name, value) for name, value in _object(event.get("usage") or {}).items() if value is not None)
+        usage = {**_object(self.answer.get("usage") or {}), **without_nulls(_object(event.get("usage") or {}))}
         rest = {name: value for name, value in event.items() if name not in ("type", "delta", "usage")}
-        delta = {name: value for name, value in _object(event["delta"]).items() if value is not None}
-        self.answer = {**self.answer, **delta, **rest, "usage": usage}
+        self.answer = {**self.answer, **without_nulls(_object(event["delta"])), **rest, "usage": usage}
 
 
 def _shown(block: _Block, fields: Mapping[str, object]) -> Iterator[ChatUpdate]:

@@ -25,7 +25,14 @@ from chatstack.providers.anthropic.options import (
     tool_to_wire,
 )
 from chatstack.providers.anthropic.thinking import settle_thinking
-from chatstack.providers.extras import WireObject, encoded_extra, extra_fields, message_at, with_options_extra
+from chatstack.providers.extras import (
+    WireObject,
+    encoded_extra,
+    extra_fields,
+    message_at,
+    with_options_extra,
+    without_nulls,
+)
 from chatstack.values.messages import Message, Role, was_edited
 from chatstack.values.parts import Part, Text, ToolResult
 from chatstack.values.requests import ChatOptions, ChatRequest, declared_names
@@ -77,7 +84,7 @@ def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> Wi
         "stop_sequences": list(options.stop) or None,
         "stream": request.stream or None,
     }
-    body = with_options_extra({name: value for name, value in known.items() if value is not None}, options)
+    body = with_options_extra(without_nulls(known), options)
     config = output_config(options)
     given = body.get("output_config", {})
     if config and isinstance(given, Mapping):

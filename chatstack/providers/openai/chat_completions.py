@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from chatstack.providers.extras import WireObject, as_list, as_object
+from chatstack.providers.extras import WireObject, as_list, as_object, without_nulls
 
 _TOLD_WHOLE = frozenset({"id", "index", "role", "type"})
 """Texts of a delta that are no pieces: some servers repeat them with every chunk."""
@@ -29,9 +29,7 @@ class CompletionFold:
     def add(self, chunk: Mapping[str, object], calls: Sequence[int] = ()) -> None:
         """Fold in one chunk. ``calls`` tell to which calls of the message its fragments belong, as an index does not
         always. Raises ``InputError`` for one of the wrong shape."""
-        for name, value in chunk.items():
-            if value is not None:
-                self._fields[name] = value
+        self._fields.update(without_nulls(chunk))
         for each in as_list(chunk.get("choices") or (), "choices"):
             choice = as_object(each, "choices")
             index = choice.get("index")

@@ -15,6 +15,7 @@ from chatstack.providers.extras import (
     extra_json_of,
     with_extra,
     with_options_extra,
+    without_nulls,
 )
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.values.parts import ProviderItem
@@ -43,11 +44,7 @@ def options_to_wire(options: ChatOptions, *, max_tokens_field: MaxTokensField = 
     A limit on output tokens in ``extra``, in either spelling, is the only one sent: so a body read with ``max_tokens``
     goes out with ``max_tokens``. Where no tools are sent, their choice is not: the API refuses it.
     """
-    written: WireObject = {}
-    for name in _PLAIN:
-        value = getattr(options, name)
-        if value is not None:
-            written[name] = value
+    written = without_nulls({name: getattr(options, name) for name in _PLAIN})
     if options.max_tokens is not None and not {"max_tokens", "max_completion_tokens"} & options.extra.keys():
         written[max_tokens_field] = options.max_tokens
     tools = tools_to_wire(options.tools)
@@ -164,8 +161,7 @@ def choice_to_wire(options: ChatOptions, by_name: WireObject) -> WireObject:
     """Return ``tool_choice`` and ``parallel_tool_calls``, where they are given; ``by_name`` is how the API is told the
     choice of one tool."""
     choice = options.tool_choice if options.tool_choice in (None, *MODES) else by_name
-    found: dict[str, object] = {"tool_choice": choice, "parallel_tool_calls": options.parallel_tool_calls}
-    return {name: value for name, value in found.items() if value is not None}
+    return without_nulls({"tool_choice": choice, "parallel_tool_calls": options.parallel_tool_calls})
 
 
 def _choice_from_wire(choice: object) -> str | None:

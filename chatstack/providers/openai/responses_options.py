@@ -16,6 +16,7 @@ from chatstack.providers.extras import (
     encoded_extra,
     with_extra,
     with_options_extra,
+    without_nulls,
 )
 from chatstack.providers.openai.chat_options import MODES, choice_to_wire, chosen_type, is_of_chat, schema_to_wire
 from chatstack.providers.openai.chat_parts import PROVIDER
@@ -113,11 +114,7 @@ def _options_to_wire(options: ChatOptions) -> WireObject:
     for name in ("stop", "seed"):
         if getattr(options, name) not in (None, ()):
             raise InputError(f"options: Responses has no {name!r}; leave it out, or use chat completions")
-    written: WireObject = {}
-    for name in _PLAIN:
-        value = getattr(options, name)
-        if value is not None:
-            written[name] = value
+    written = without_nulls({name: getattr(options, name) for name in _PLAIN})
     if options.instructions:
         written["instructions"] = options.instructions
     if options.max_tokens is not None:
