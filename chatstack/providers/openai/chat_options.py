@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypeAlias, cast
 
+from msgspec.structs import replace
+
 from chatstack.providers.extras import (
     WireObject,
     as_list,
@@ -139,8 +141,7 @@ def _tool_from_wire(fields: Mapping[str, object], where: str) -> ToolDeclaration
         encoded(cast("Mapping[str, object]", parameters)) if isinstance(parameters, Mapping) else "",
         strict if isinstance(strict, bool) else None,
     )
-    extra = extra_json_of(fields, _tool_to_wire(tool), WIRE)
-    return ToolDeclaration(tool.name, tool.description, tool.parameters, tool.strict, extra)
+    return replace(tool, extra_json=extra_json_of(fields, _tool_to_wire(tool), WIRE))
 
 
 def _by_name(options: ChatOptions) -> WireObject:

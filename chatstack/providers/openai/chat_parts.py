@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from chatstack.errors import InputError
 from chatstack.providers.extras import (
     WireObject,
@@ -145,10 +147,7 @@ def _part_from_wire(part: object, where: str) -> ContentPart:
         found = _file_from_wire(as_object(fields.get("file"), f"{where}.file"))
     if found is None:
         return ProviderItem(PROVIDER, encoded(dict(fields)))
-    extra = extra_json_of(fields, _part_to_wire(found, where), WIRE)
-    if isinstance(found, Image):
-        return Image(url=found.url, data=found.data, media_type=found.media_type, detail=found.detail, extra_json=extra)
-    return File(data=found.data, media_type=found.media_type, file_id=found.file_id, name=found.name, extra_json=extra)
+    return replace(found, extra_json=extra_json_of(fields, _part_to_wire(found, where), WIRE))
 
 
 def _image_from_wire(image: object, where: str) -> Image:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from chatstack.providers.extras import (
     WireObject,
     as_list,
@@ -89,7 +91,7 @@ def _part_from_wire(fields: Mapping[str, object], where: str) -> ContentPart:
         found = _file_from_wire(fields)
     if found is None:
         return ProviderItem(PROVIDER, encoded(fields))
-    return found
+    return replace(found, extra_json=extra_json_of(fields, _part_to_wire(found), WIRE))
 
 
 def _image_from_wire(fields: Mapping[str, object]) -> Image | None:
@@ -98,20 +100,15 @@ def _image_from_wire(fields: Mapping[str, object]) -> Image | None:
     if bool(url) == bool(file_id):
         return None
     split = split_data_url(url)
-    data, media_type = (split[1], split[0]) if split else ("", "")
-    image = Image(url="" if split else url, data=data, media_type=media_type, file_id=file_id, detail=detail)
-    extra = extra_json_of(fields, _part_to_wire(image), WIRE)
-    return Image(url=image.url, data=data, media_type=media_type, file_id=file_id, detail=detail, extra_json=extra)
+    media_type, data = split or ("", "")
+    return Image(url="" if split else url, data=data, media_type=media_type, file_id=file_id, detail=detail)
 
 
 def _file_from_wire(fields: Mapping[str, object]) -> File | None:
     url, data, file_id = (text_in(fields, name) for name in ("file_url", "file_data", "file_id"))
     if sum(map(bool, (url, data, file_id))) != 1:
         return None
-    split = split_data_url(data)
-    media_type, data = split or ("", data)
+    media_type, data = split_data_url(data) or ("", data)
     name = text_in(fields, "filename")
     name = inline_name(name, media_type) if data else name
-    file = File(url=url, data=data, media_type=media_type, file_id=file_id, name=name)
-    extra = extra_json_of(fields, _part_to_wire(file), WIRE)
-    return File(url=url, data=data, media_type=media_type, file_id=file_id, name=name, extra_json=extra)
+    return File(url=url, data=data, media_type=media_type, file_id=file_id, name=name)
