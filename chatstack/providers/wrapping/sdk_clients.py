@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from msgspec import structs
 
@@ -59,20 +59,8 @@ class HasTools(Protocol):
     def tools(self) -> Sequence[Named]: ...
 
 
-class _Kind(NamedTuple):
-    """One SDK: its module, the class of its clients, the base of its errors, and options for a bare client."""
-
-    module: str
-    client: str
-    error: str
-    sdk: Sdk[Any]
-    bare: WireObject
-
-
-_KINDS = (
-    _Kind("openai", "AsyncOpenAI", "OpenAIError", OPENAI, {}),
-    _Kind("anthropic", "AsyncAnthropic", "AnthropicError", ANTHROPIC, {"middleware": (), "open_telemetry": False}),
-)
+_BARE: Mapping[Sdk[Any], WireObject] = {OPENAI: {}, ANTHROPIC: {"middleware": (), "open_telemetry": False}}
+"""Options for a bare client, by its SDK."""
 
 
 def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
@@ -93,18 +81,18 @@ def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
 
     Raises ``WiringError`` for a client of another class, or a stack that cannot be built.
     """
-    kind = _kind_of(client)
+    sdk = _sdk_of(client)
     if not isinstance(stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WiringError(f"wrap: stack: expected a ChatStack, got {type(stack).__name__}", parameter="stack")
     given = cast("_SdkClient", client)
     http = given._client  # pyright: ignore[reportPrivateUsage]
-    bare = cast("_SdkClient", given.with_options(**kind.bare))
-    provider = WrappedClient(bare, kind.sdk)
+    bare = cast("_SdkClient", given.with_options(**_BARE[sdk]))
+    provider = WrappedClient(bare, sdk)
     built = replace(stack, provider=provider).build(resolve)
-    answering = Answering(built, getattr(sys.modules[kind.module], kind.error), _tools_of(built))
+    answering = Answering(built, getattr(sys.modules[sdk.name], f"{sdk.client_name}Error"), _tools_of(built))
 
     async def send(request: HttpRequest, *, stream: bool = False, **options: Any) -> HttpResponse:
-        turn = _turn_of(request, kind.sdk, _sending(http, options), _posting(bare))
+        turn = _turn_of(request, sdk, _sending(http, options), _posting(bare))
         if turn is None:
             return await http.send(request, stream=stream, **options)
         return await answering.response(turn, unread=stream)
@@ -148,12 +136,12 @@ def _tools_of(built: object) -> frozenset[str] | None:
     return frozenset(each.name for each in loop.tools) if isinstance(loop, HasTools) else None
 
 
-def _kind_of(client: object) -> _Kind:
-    for kind in _KINDS:
-        module = sys.modules.get(kind.module)  # of a client that exists it is loaded
-        if module is not None and isinstance(client, getattr(module, kind.client)):
-            return kind
-    wanted = " or ".join(f"{kind.module}.{kind.client}(...)" for kind in _KINDS)
+def _sdk_of(client: object) -> Sdk[Any]:
+    for sdk in _BARE:
+        module = sys.modules.get(sdk.name)  # of a client that exists it is loaded
+        if module is not None and isinstance(client, getattr(module, f"Async{sdk.client_name}")):
+            return sdk
+    wanted = " or ".join(f"{sdk.name}.Async{sdk.client_name}(...)" for sdk in _BARE)
     raise WiringError(f"wrap: client: expected {wanted}, got {type(client).__name__}", parameter="client")
 
 
