@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chatstack.providers.extras import WireObject
+from chatstack.providers.openai.responses_answers import ENDS
 from chatstack.providers.wires import PROVIDERS, AnswerReader, Form, read_request, write_request
 from chatstack.providers.wrapping.joining import ChatJoining, Joining, MessagesJoining, ResponsesJoining
 from chatstack.values.requests import ChatRequest
@@ -35,9 +36,9 @@ class Wire:
 
     def is_end(self, raw: bytes, event: WireObject | None) -> bool:
         """Return True for the event behind which nothing comes: the server may take its time to close."""
-        return (
-            (event is None and _DONE in raw) if not self.ends else event is not None and event.get("type") in self.ends
-        )
+        if not self.ends:
+            return event is None and _DONE in raw
+        return event is not None and event.get("type") in self.ends
 
     def read(self, body: Mapping[str, object]) -> ChatRequest:
         """Return the request in a body. Raises ``InputError`` for what is malformed."""
@@ -53,11 +54,6 @@ class Wire:
 
 WIRES = (
     Wire("chat", "/chat/completions", ChatJoining, events_have_names=False),
-    Wire(
-        "responses",
-        "/responses",
-        ResponsesJoining,
-        ends=("response.completed", "response.incomplete", "response.failed"),
-    ),
+    Wire("responses", "/responses", ResponsesJoining, ends=ENDS),
     Wire("messages", "/v1/messages", MessagesJoining, ends=("message_stop",)),
 )
