@@ -16,27 +16,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from chatstack.errors import ServerError
+from chatstack.providers.anthropic import wire as anthropic_wire
 from chatstack.providers.anthropic.blocks import PROVIDER as ANTHROPIC
 from chatstack.providers.anthropic.events import AnswerFold, events_of
-from chatstack.providers.anthropic.wire import messages_from_wire as anthropic_messages
-from chatstack.providers.anthropic.wire import messages_to_wire as anthropic_items
-from chatstack.providers.anthropic.wire import request_from_wire as anthropic_request
-from chatstack.providers.anthropic.wire import request_to_wire as anthropic_body
 from chatstack.providers.converters import Form as Form
 from chatstack.providers.converters import naming_faults
 from chatstack.providers.extras import WireObject, as_list, as_object
 from chatstack.providers.failures import failure, misshapen, stream_ended
+from chatstack.providers.openai import chat_wire, responses_options, responses_wire
 from chatstack.providers.openai.chat_answers import ChatAnswer
 from chatstack.providers.openai.chat_parts import PROVIDER as OPENAI
-from chatstack.providers.openai.chat_wire import messages_from_wire as chat_messages
-from chatstack.providers.openai.chat_wire import messages_to_wire as chat_items
-from chatstack.providers.openai.chat_wire import request_from_wire as chat_request
-from chatstack.providers.openai.chat_wire import request_to_wire as chat_body
 from chatstack.providers.openai.responses_answers import ResponsesAnswer
-from chatstack.providers.openai.responses_options import request_from_wire as responses_request
-from chatstack.providers.openai.responses_options import request_to_wire as responses_body
-from chatstack.providers.openai.responses_wire import messages_from_wire as responses_messages
-from chatstack.providers.openai.responses_wire import messages_to_wire as responses_items
 from chatstack.values.interning import interned
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
@@ -46,19 +36,19 @@ PROVIDERS: Mapping[Form, str] = {"chat": OPENAI, "messages": ANTHROPIC, "respons
 """The name of the provider whose API each form is."""
 _LISTS: Mapping[Form, str] = {"chat": "messages", "messages": "messages", "responses": "input"}
 _REQUESTS: Mapping[Form, Callable[[Mapping[str, object]], ChatRequest]] = {
-    "chat": chat_request,
-    "messages": anthropic_request,
-    "responses": responses_request,
+    "chat": chat_wire.request_from_wire,
+    "messages": anthropic_wire.request_from_wire,
+    "responses": responses_options.request_from_wire,
 }
 _BODIES: Mapping[Form, Callable[[ChatRequest], WireObject]] = {
-    "chat": chat_body,
-    "messages": anthropic_body,
-    "responses": responses_body,
+    "chat": chat_wire.request_to_wire,
+    "messages": anthropic_wire.request_to_wire,
+    "responses": responses_options.request_to_wire,
 }
 _ITEMS: Mapping[Form, Callable[[Sequence[Message]], list[WireObject]]] = {
-    "chat": chat_items,
-    "messages": anthropic_items,
-    "responses": responses_items,
+    "chat": chat_wire.messages_to_wire,
+    "messages": anthropic_wire.messages_to_wire,
+    "responses": responses_wire.messages_to_wire,
 }
 
 
@@ -90,10 +80,10 @@ def read_messages(form: Form, items: Sequence[object]) -> tuple[Message, ...]:
 
     def read() -> tuple[Message, ...]:
         if form == "messages":
-            found = anthropic_messages([as_object(each, f"messages[{at}]") for at, each in enumerate(items)])
-        else:
-            found = chat_messages(items) if form == "chat" else responses_messages(items)
-        return tuple(interned(found))
+            blocks = [as_object(each, f"messages[{at}]") for at, each in enumerate(items)]
+            return tuple(interned(anthropic_wire.messages_from_wire(blocks)))
+        wire = chat_wire if form == "chat" else responses_wire
+        return tuple(interned(wire.messages_from_wire(items)))
 
     return naming_faults(read, _LISTS[form], items)
 
