@@ -168,13 +168,12 @@ def transport_failure(provider: str, error: BaseException, *, streaming: bool = 
 @contextmanager
 def misshapen(provider: str, *, streaming: bool) -> Generator[None, None, None]:
     """Turn exceptions while an answer is read into the provider's failure: it lacks the shape that the API promises."""
+    kind = BrokenStreamError if streaming else ServerError
     try:
         yield
     except InputError as error:
-        kind = BrokenStreamError if streaming else ServerError
         raise kind(f"{provider}: the answer has the wrong shape: {error}", provider=provider) from error
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-        kind = BrokenStreamError if streaming else ServerError
         raise kind(f"{provider}: the answer cannot be read ({type(error).__name__})", provider=provider) from error
     except BrokenStreamError as error:
         if streaming:
