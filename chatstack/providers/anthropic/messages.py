@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,8 @@ from chatstack.values.responses import ChatUpdate
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic  # noqa: F401 - in quotes below
+
+_SECONDS: Mapping[CacheLifetime, float] = {"5m": CACHE_SECONDS, "1h": LONG_CACHE_SECONDS}
 
 
 class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
@@ -97,10 +99,7 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
         )
         self.cache: CacheLifetime = cache
         self._cards = Cards(lambda name: card_told(self._client, name))
-        self.info = replace(self.info, reads_compactions=True)
-        if cache != "off":
-            seconds = LONG_CACHE_SECONDS if cache == "1h" else CACHE_SECONDS
-            self.info = replace(self.info, cache_seconds=seconds)
+        self.info = replace(self.info, reads_compactions=True, cache_seconds=_SECONDS.get(cache))
 
     async def window_tokens(self, model: str = "") -> int | None:
         """Return the model's window from the models endpoint (``max_input_tokens``); None if it reports none."""
