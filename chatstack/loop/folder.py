@@ -53,7 +53,6 @@ class FolderWorkspace:
             )
         self.root = Path(root).absolute()
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
             self._root = below.root_at(self.root)
         except (OSError, ValueError) as error:
             raise WiringError(
