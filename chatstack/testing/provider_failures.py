@@ -95,7 +95,7 @@ class FailureContract(ProviderUnderTest):
 
         Those that are not in ``overflow_sizes`` are None, whatever the server said.
         """
-        sizes = (_refusal("overflow", actual_tokens=9_000, limit_tokens=8_192), _refusal("overflow"))
+        sizes = (ServerRefusal(kind="overflow", actual_tokens=9_000, limit_tokens=8_192), _refusal("overflow"))
         for said, error in self._errors_of(*sizes) if "overflow" in self.refusals else ():
             for name, size in (("actual", said.actual_tokens), ("limit", said.limit_tokens)):
                 is_told = name in self.overflow_sizes
@@ -109,7 +109,7 @@ class FailureContract(ProviderUnderTest):
 
     def test_a_rate_limit_tells_when_to_come_back(self) -> None:
         """``retry_after_seconds`` is what the server said, and None where it said nothing."""
-        limits = (_refusal("rate_limit", retry_after_seconds=7.0), _refusal("rate_limit"))
+        limits = (ServerRefusal(kind="rate_limit", retry_after_seconds=7.0), _refusal("rate_limit"))
         for said, error in self._errors_of(*limits) if "rate_limit" in self.refusals else ():
             found = getattr(error, "retry_after_seconds", "no such attribute")
             same(found, said.retry_after_seconds, "retry_after_seconds of a rate limit")
@@ -292,16 +292,8 @@ class FailureContract(ProviderUnderTest):
         return [_provider_error(each) for each in found]
 
 
-def _refusal(
-    kind: RefusalKind,
-    *,
-    actual_tokens: int | None = None,
-    limit_tokens: int | None = None,
-    retry_after_seconds: float | None = None,
-) -> ServerRefusal:
-    return ServerRefusal(
-        kind=kind, actual_tokens=actual_tokens, limit_tokens=limit_tokens, retry_after_seconds=retry_after_seconds
-    )
+def _refusal(kind: RefusalKind) -> ServerRefusal:
+    return ServerRefusal(kind=kind)
 
 
 def _provider_error(outcome: object) -> ProviderError:
