@@ -159,7 +159,7 @@ class FunctionInvoker(ChatFronts):
         """Return the next round's request, or None if the turn is over."""
         if turn.open_calls:
             if turn.refused_for:
-                self._stop_if_insisting(turn, turn.refused_for)
+                self._stop_if_insisting(turn)
                 return None
             self._stop_if_failing(turn)
         if turn.is_over(self._runner.tools):
@@ -195,9 +195,9 @@ class FunctionInvoker(ChatFronts):
                 overhead_usage=turn.overhead_usage,
             ) from turn.last_failure
 
-    def _stop_if_insisting(self, turn: ToolTurn, refusal: str) -> None:
+    def _stop_if_insisting(self, turn: ToolTurn) -> None:
         """Raise if the model calls tools beyond the limit. A call of the caller's tool is handed back instead."""
-        if refusal != OVER_LIMIT or turn.is_handed_back(self._runner.tools):
+        if turn.refused_for != OVER_LIMIT or turn.is_handed_back(self._runner.tools):
             return
         raise ToolLoopError(
             f"{turn.calls_run} tool call{'s' * (turn.calls_run != 1)} ran in this turn, all that "
