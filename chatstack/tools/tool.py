@@ -181,7 +181,8 @@ def _checked_name(function: object, name: object) -> str:
     if not callable(function) or isinstance(function, type):
         kind = f"the class {function.__name__}" if isinstance(function, type) else type(function).__name__
         raise WiringError(f"tool: expected a function, got {kind}", parameter="tools")
-    if _is_generator(function):
+    ran = written(function)
+    if inspect.isgeneratorfunction(ran) or inspect.isasyncgenfunction(ran):
         told = "has a 'yield', and a result is read as a whole: return it, as a list if need be"
         raise WiringError(f"tool {name_of(function)!r}: {told}", parameter="tools")
     if not isinstance(name, str | None):
@@ -192,11 +193,6 @@ def _checked_name(function: object, name: object) -> str:
             f"tool {called!r}: a name is 1 to 128 letters, digits, _ and -; pass @tool(name='...')", parameter="name"
         )
     return called
-
-
-def _is_generator(function: object) -> bool:
-    ran = written(cast("Callable[..., object]", function))
-    return inspect.isgeneratorfunction(ran) or inspect.isasyncgenfunction(ran)
 
 
 def _check_timeout(called: str, seconds: object) -> None:
