@@ -44,16 +44,6 @@ class ChatFronts:
         *,
         options: ChatOptions | None = None,
         conversation_id: str | None = None,
-        output_type: None = None,
-        timeout_seconds: float | None = None,
-    ) -> ChatResponse: ...
-    @overload
-    async def get_response(
-        self,
-        messages: str | Message | Sequence[Message],
-        *,
-        options: ChatOptions | None = None,
-        conversation_id: str | None = None,
         output_type: type[T],
         timeout_seconds: float | None = None,
     ) -> ParsedResponse[T]: ...
@@ -64,7 +54,7 @@ class ChatFronts:
         *,
         options: ChatOptions | None = None,
         conversation_id: str | None = None,
-        output_type: object,
+        output_type: object = None,
         timeout_seconds: float | None = None,
     ) -> ChatResponse: ...
     async def get_response(

@@ -53,16 +53,6 @@ class SyncClient:
         *,
         options: ChatOptions | None = None,
         conversation_id: str | None = None,
-        output_type: None = None,
-        timeout_seconds: float | None = None,
-    ) -> ChatResponse: ...
-    @overload
-    def get_response(
-        self,
-        messages: str | Message | Sequence[Message],
-        *,
-        options: ChatOptions | None = None,
-        conversation_id: str | None = None,
         output_type: type[T],
         timeout_seconds: float | None = None,
     ) -> ParsedResponse[T]: ...
@@ -73,7 +63,7 @@ class SyncClient:
         *,
         options: ChatOptions | None = None,
         conversation_id: str | None = None,
-        output_type: object,
+        output_type: object = None,
         timeout_seconds: float | None = None,
     ) -> ChatResponse: ...
     def get_response(
