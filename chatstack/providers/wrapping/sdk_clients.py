@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
@@ -23,7 +23,7 @@ from chatstack.providers.openai.sdk import OPENAI
 from chatstack.providers.sdk import Sdk
 from chatstack.providers.wrapping.answers import Answering
 from chatstack.providers.wrapping.http import HttpClient, HttpRequest, HttpResponse, library, with_seam
-from chatstack.providers.wrapping.turns import Turn, current_turn, primed
+from chatstack.providers.wrapping.turns import Post, Send, Turn, current_turn
 from chatstack.providers.wrapping.wires import WIRES, Wire
 from chatstack.stack.recipe import ChatStack
 from chatstack.values.requests import ChatRequest
@@ -92,7 +92,7 @@ def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
     answering = Answering(built, getattr(sys.modules[sdk.name], f"{sdk.client_name}Error"), _tools_of(built))
 
     async def send(request: HttpRequest, *, stream: bool = False, **options: Any) -> HttpResponse:
-        turn = _turn_of(request, sdk, _sending(http, options), _posting(bare))
+        turn = _turn_of(request, sdk, lambda asked: http.send(asked, stream=True, **options), _posting(bare))
         if turn is None:
             return await http.send(request, stream=stream, **options)
         return await answering.response(turn, unread=stream)
@@ -114,7 +114,10 @@ class WrappedClient(ChatFronts):
         turn = current_turn()
         if turn is None:
             raise WiringError("wrap: this stack answers calls of its SDK's client only")
-        return await primed(turn.beside() if runs_in_background() else turn, request)
+        turn = turn.beside() if runs_in_background() else turn
+        stream = await ChatStream.primed(turn.updates(request))
+        stream.sent = request
+        return stream
 
     async def window_tokens(self, model: str = "") -> int | None:
         """Return the model's window, if the API reports it."""
@@ -145,7 +148,7 @@ def _sdk_of(client: object) -> Sdk[Any]:
     raise WiringError(f"wrap: client: expected {wanted}, got {type(client).__name__}", parameter="client")
 
 
-def _turn_of(request: HttpRequest, sdk: Sdk[Any], send: Any, post: Any) -> Turn | None:
+def _turn_of(request: HttpRequest, sdk: Sdk[Any], send: Send, post: Post) -> Turn | None:
     """Return the turn for a request; None if it is not one that a stack could answer."""
     wire = _wire_of(request, sdk)
     if wire is None:
@@ -166,11 +169,7 @@ def _wire_of(request: HttpRequest, sdk: Sdk[Any]) -> Wire | None:
     return next((wire for wire in WIRES if wire.provider == sdk.name and path.endswith(wire.path)), None)
 
 
-def _sending(http: HttpClient, options: dict[str, Any]) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
-    return lambda request: http.send(request, stream=True, **options)
-
-
-def _posting(bare: _SdkClient) -> Callable[[HttpRequest, WireObject, bool], Awaitable[HttpResponse]]:
+def _posting(bare: _SdkClient) -> Post:
     """Return a function that sends a body in the place of a request's, with its address, headers and time limits."""
 
     async def post(request: HttpRequest, body: WireObject, is_retried: bool) -> HttpResponse:

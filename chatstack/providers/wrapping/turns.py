@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from chatstack.client.stream import ChatStream
 from chatstack.errors import BrokenStreamError, ChatStackError, ServerError
 from chatstack.providers.extras import WireObject, text_in
 from chatstack.providers.failures import failure
@@ -132,7 +131,7 @@ class Turn:
         reply = Reply(response)
         with self._noting(reply):
             self._refuse(response)
-        reading = self.wire.reader(streaming=request.stream)
+        reading = AnswerReader(self.wire.form, streaming=request.stream)
         parts = self._streamed(reply, reading) if request.stream else self._whole(reply, reading)
         try:
             async for update in parts:
@@ -241,10 +240,3 @@ class Turn:
                 reply.cause = error
             self.failures.append(Failure(ours, told, error))
             raise ours from error
-
-
-async def primed(turn: Turn, request: ChatRequest) -> ChatStream:
-    """Return the stream of an answer that has begun."""
-    stream = await ChatStream.primed(turn.updates(request))
-    stream.sent = request
-    return stream

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from chatstack.providers.extras import WireObject
 from chatstack.providers.openai.responses_answers import ENDS
-from chatstack.providers.wires import PROVIDERS, AnswerReader, Form, read_request, write_request
+from chatstack.providers.wires import PROVIDERS, Form, read_request, write_request
 from chatstack.providers.wrapping.joining import ChatJoining, Joining, MessagesJoining, ResponsesJoining
 from chatstack.values.requests import ChatRequest
 
@@ -29,10 +29,6 @@ class Wire:
     def provider(self) -> str:
         """The name of the provider whose API it is."""
         return PROVIDERS[self.form]
-
-    def reader(self, *, streaming: bool) -> AnswerReader:
-        """Return a reader of one answer."""
-        return AnswerReader(self.form, streaming=streaming)
 
     def is_end(self, raw: bytes, event: WireObject | None) -> bool:
         """Return True for the event behind which nothing comes: the server may take its time to close."""
