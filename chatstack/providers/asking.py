@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Protocol, TypeAlias, cast
 
 from chatstack.errors import ChatStackError, ProviderError, ServerError
+from chatstack.providers.extras import field_of
 
 Card: TypeAlias = Mapping[str, object]
 """A server's description of one model, as it is on the wire."""
@@ -73,13 +74,11 @@ def translating(translated: Callable[[Exception], ChatStackError | None]) -> Gen
 def window_on(card: Card) -> int | None:
     """Return the window on a model's card, in tokens; None if it has none."""
     window = next((found for name in _FIELDS if (found := _window(card.get(name))) is not None), None)
-    meta, provider = card.get("meta"), card.get("top_provider")
-    if window is None and isinstance(meta, Mapping):  # llama.cpp; beside it stands what the model was trained for
-        window = _window(cast("Card", meta).get("n_ctx"))
-    if isinstance(provider, Mapping):  # OpenRouter: the model's window, and the smaller one of who serves it
-        served = _window(cast("Card", provider).get("context_length"))
-        window = min((each for each in (window, served) if each is not None), default=None)
-    return window
+    if window is None:  # llama.cpp; beside it stands what the model was trained for
+        window = _window(field_of(card.get("meta"), "n_ctx"))
+    # OpenRouter: the model's window, and the smaller one of who serves it
+    served = _window(field_of(card.get("top_provider"), "context_length"))
+    return min((each for each in (window, served) if each is not None), default=None)
 
 
 def counted(tokens: object, provider: str) -> int:

@@ -153,6 +153,11 @@ def as_string(value: object, where: str) -> str:
     return value
 
 
+def field_of(value: object, name: str) -> object:
+    """Return a field of what may be an object; None where there is none."""
+    return cast("WireObject", value).get(name) if isinstance(value, Mapping) else None
+
+
 def text_in(fields: Mapping[str, object], name: str) -> str:
     """Return the text in a field; "" where there is none."""
     value = fields.get(name)

@@ -28,6 +28,7 @@ from chatstack.errors import (
     RequestRefusedError,
     ServerError,
 )
+from chatstack.providers.extras import field_of
 from chatstack.providers.overflow import Overflow, overflow_in, plausible
 
 # A server may echo the key as a code: refuse codes that begin like a key, have a hyphen, or a run as long as a key's.
@@ -301,8 +302,7 @@ def _message_of(said: object, depth: int = 5) -> str:
 def _upstream_of(fields: Mapping[str, object]) -> str:
     """Return the error of the server behind a router, which OpenRouter puts into ``metadata.raw``: an object, or
     text."""
-    metadata = fields.get("metadata")
-    raw = cast("Mapping[str, object]", metadata).get("raw") if isinstance(metadata, Mapping) else None
+    raw = field_of(fields.get("metadata"), "raw")
     said = _error_fields(raw)
     if said is None:
         return raw if isinstance(raw, str) else ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
-from chatstack.providers.extras import WireObject
+from chatstack.providers.extras import WireObject, field_of
 
 CacheLifetime: TypeAlias = Literal["off", "5m", "1h"]
 """The lifetime of a cached prefix, counted from its last use; ``"off"`` sets no marks."""
@@ -116,9 +116,8 @@ def _last_tool(tools: Sequence[WireObject]) -> WireObject | None:
 
 
 def _is_deferred(tool: Mapping[str, object]) -> bool:
-    defaults = tool.get("default_config")  # of all the tools of an MCP server
-    by_default = isinstance(defaults, Mapping) and bool(cast("WireObject", defaults).get("defer_loading"))
-    return bool(tool.get("defer_loading")) or by_default
+    by_default = field_of(tool.get("default_config"), "defer_loading")  # of all the tools of an MCP server
+    return bool(tool.get("defer_loading") or by_default)
 
 
 def _unmarked(blocks: Sequence[WireObject | None]) -> list[WireObject]:
@@ -136,14 +135,13 @@ def _marks_in(block: Mapping[str, object]) -> Iterator[object]:
     """Yield the marks of a block, and of the blocks within it."""
     if block.get(_MARK):
         yield block[_MARK]
-    source = block.get("source")
-    inner = cast("WireObject", source).get("content") if isinstance(source, Mapping) else None
-    for each in (*_objects(block.get("content")), *_objects(inner)):
+    inner = _objects(field_of(block.get("source"), "content"))
+    for each in (*_objects(block.get("content")), *inner):
         yield from _marks_in(each)
 
 
 def _is_long(mark: object) -> bool:
-    return isinstance(mark, Mapping) and cast("WireObject", mark).get("ttl") == "1h"
+    return field_of(mark, "ttl") == "1h"
 
 
 def _mark_at(place: int, lifetime: CacheLifetime, given: Sequence[_Given]) -> WireObject:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from chatstack.providers.extras import WireObject
+from chatstack.providers.extras import WireObject, field_of
 from chatstack.values.native import AppliedEdit, NativeClearing, NativeCompaction, NativeEdit
 from chatstack.values.usage import LARGEST
 
@@ -44,7 +44,7 @@ def is_capable(card: Mapping[str, object], edit: NativeEdit) -> bool:
     """Return True if a model's card (``capabilities`` of the models endpoint) says that it has this edit."""
     found: object = card
     for name in ("capabilities", "context_management", edit_type(edit), "supported"):
-        found = cast("WireObject", found).get(name) if isinstance(found, Mapping) else None
+        found = field_of(found, name)
     return found is True
 
 
@@ -58,7 +58,7 @@ def ask_for_edits(body: WireObject, edits: Sequence[NativeEdit]) -> None:
     given = body.get("context_management")
     if edits and (given is None or isinstance(given, Mapping)):
         config = cast("WireObject", given or {})
-        asked = _objects_of(config, "edits")
+        asked = _objects(config.get("edits"))
         known = {each.get("type") for each in asked}
         asked += [_to_wire(each) for each in edits if edit_type(each) not in known]
         asked.sort(key=lambda each: each.get("type") != CLEAR_THINKING)
@@ -72,7 +72,7 @@ def ask_for_edits(body: WireObject, edits: Sequence[NativeEdit]) -> None:
 
 def drop_clearing_of_thinking(body: WireObject) -> None:
     """Take the edit that clears thinking out of a body without thinking, where the API refuses it."""
-    edits = _objects_of(body.get("context_management"), "edits")
+    edits = _objects(field_of(body.get("context_management"), "edits"))
     left = [each for each in edits if each.get("type") != CLEAR_THINKING]
     if len(left) < len(edits):
         config = cast("WireObject", body.pop("context_management"))
@@ -89,7 +89,7 @@ def applied_edits(told: object) -> tuple[AppliedEdit, ...]:
             _count(edit, "cleared_tool_uses"),
             _count(edit, "cleared_thinking_turns"),
         )
-        for edit in _objects_of(told, "applied_edits")
+        for edit in _objects(field_of(told, "applied_edits"))
     )
 
 
@@ -105,10 +105,6 @@ def _to_wire(edit: NativeEdit) -> WireObject:
         if inputs:
             wire["clear_tool_inputs"] = inputs if isinstance(inputs, bool) else list(inputs)
     return wire
-
-
-def _objects_of(owner: object, name: str) -> list[WireObject]:
-    return _objects(cast("WireObject", owner).get(name)) if isinstance(owner, Mapping) else []
 
 
 def _objects(value: object) -> list[WireObject]:

@@ -7,12 +7,12 @@ neither.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, cast
 
 from chatstack.providers.anthropic.blocks import THINKING
 from chatstack.providers.anthropic.native import drop_clearing_of_thinking
-from chatstack.providers.extras import WireObject
+from chatstack.providers.extras import WireObject, field_of
 
 _OF_ANY_MODEL: Final = ("text", "tool_use")
 """Types of the blocks that an answer without thinking begins with, whichever model gave it."""
@@ -25,8 +25,7 @@ def settle_thinking(body: WireObject, messages: Sequence[WireObject]) -> None:
     What needs thinking goes, too: that of the turn itself, and the edit that clears it. All requests of the turn are
     treated alike, so they share a cached prefix; the next turn thinks again.
     """
-    thinking = body.get("thinking")
-    if not isinstance(thinking, Mapping) or cast("WireObject", thinking).get("type") != "enabled":
+    if field_of(body.get("thinking"), "type") != "enabled":
         return
     turn = _turn(messages)
     if not turn or _blocks(turn[0])[0].get("type") not in _OF_ANY_MODEL:

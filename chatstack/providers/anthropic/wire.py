@@ -29,6 +29,7 @@ from chatstack.providers.extras import (
     WireObject,
     encoded_extra,
     extra_fields,
+    field_of,
     message_at,
     with_options_extra,
     without_nulls,
@@ -209,7 +210,7 @@ def message_from_wire(content: Sequence[Mapping[str, object]]) -> Message:
 def message_of(parts: Iterable[Part], container: object = None) -> Message:
     """Return the assistant message of those parts, without empty text; it keeps the id of the container that its code
     ran in."""
-    id = cast("WireObject", container).get("id") if isinstance(container, Mapping) else None
+    id = field_of(container, "id")
     kept = tuple(part for part in parts if not (isinstance(part, Text) and not part.text))
     return Message("assistant", kept, extra_json=encoded_extra({_CONTAINER: id}, WIRE) if id else "")
 
@@ -287,11 +288,10 @@ def _max_tokens(options: ChatOptions) -> int:
     smaller)."""
     if options.max_tokens is not None:
         return options.max_tokens
-    thinking = options.extra.get("thinking")
-    budget = cast("WireObject", thinking).get("budget_tokens") if isinstance(thinking, Mapping) else None
+    budget = field_of(options.extra.get("thinking"), "budget_tokens")
     return DEFAULT_MAX_TOKENS + (budget if isinstance(budget, int) else 0)
 
 
 def _count(usage: object, name: str) -> int:
-    value = cast("WireObject", usage).get(name) if isinstance(usage, Mapping) else None
+    value = field_of(usage, name)
     return value if isinstance(value, int) else 0

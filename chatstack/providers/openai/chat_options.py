@@ -15,6 +15,7 @@ from chatstack.providers.extras import (
     decoded_object,
     encoded,
     extra_json_of,
+    field_of,
     with_extra,
     with_options_extra,
     without_nulls,
@@ -168,12 +169,8 @@ def choice_to_wire(options: ChatOptions, by_name: WireObject) -> WireObject:
 def _choice_from_wire(choice: object) -> str | None:
     if isinstance(choice, str):
         return choice if choice in MODES else None
-    if isinstance(choice, Mapping):
-        function = cast("Mapping[str, object]", choice).get("function")
-        if isinstance(function, Mapping):
-            name = cast("Mapping[str, object]", function).get("name")
-            return name if isinstance(name, str) else None
-    return None
+    name = field_of(field_of(choice, "function"), "name")
+    return name if isinstance(name, str) else None
 
 
 def _stop_from_wire(stop: object) -> tuple[str, ...]:
@@ -195,13 +192,8 @@ def schema_to_wire(schema: OutputSchema) -> WireObject:
 
 
 def _schema_from_wire(response_format: object) -> OutputSchema | None:
-    if not isinstance(response_format, Mapping):
-        return None
-    outer = cast("Mapping[str, object]", response_format).get("json_schema")
-    if not isinstance(outer, Mapping):
-        return None
-    fields = cast("Mapping[str, object]", outer)
-    name, schema, strict, description = (fields.get(each) for each in ("name", "schema", "strict", "description"))
+    fields = field_of(response_format, "json_schema")
+    name, schema, strict, description = (field_of(fields, each) for each in ("name", "schema", "strict", "description"))
     if not isinstance(name, str) or not isinstance(schema, Mapping):
         return None
     return OutputSchema(

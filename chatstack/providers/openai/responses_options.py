@@ -14,6 +14,7 @@ from chatstack.providers.extras import (
     decoded_object,
     encoded,
     encoded_extra,
+    field_of,
     with_extra,
     with_options_extra,
     without_nulls,
@@ -80,8 +81,7 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
     bound = body.get("max_output_tokens")
     if isinstance(bound, int) and not isinstance(bound, bool) and bound >= 0:
         fields["max_tokens"] = bound
-    reasoning, choice = body.get("reasoning"), body.get("tool_choice")
-    effort = cast("WireObject", reasoning).get("effort") if isinstance(reasoning, Mapping) else None
+    effort, choice = field_of(body.get("reasoning"), "effort"), body.get("tool_choice")
     if isinstance(effort, str):
         fields["reasoning_effort"] = effort
     named = cast("WireObject", choice).get("name") if isinstance(choice, Mapping) else choice
