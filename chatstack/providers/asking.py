@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from chatstack.errors import ChatStackError, ProviderError, ServerError
 from chatstack.providers.extras import field_of
@@ -27,10 +27,6 @@ _FIELDS = (
 )
 _MOST_TOKENS = 10**12
 _UNKNOWN_ADDRESS = (404, 405, 501)
-
-
-class _SdkModel(Protocol):
-    def to_dict(self, *, warnings: bool) -> dict[str, object]: ...
 
 
 async def told_window(
@@ -106,7 +102,8 @@ def fields_of(answer: object) -> Card:
     """Return the answer's fields; none if the SDK hands on something other than a model (a list, a page) as it came."""
     if isinstance(answer, Mapping):
         return cast("Card", answer)
-    return cast("_SdkModel", answer).to_dict(warnings=False) if hasattr(answer, "to_dict") else {}
+    to_dict: Any = getattr(answer, "to_dict", None)
+    return {} if to_dict is None else to_dict(warnings=False)
 
 
 def _window(value: object) -> int | None:

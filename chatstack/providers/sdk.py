@@ -13,7 +13,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 from chatstack.client.protocol import ProviderInfo
@@ -71,20 +71,6 @@ class _SdkStream(Protocol):
     def __aiter__(self) -> AsyncIterator[object]: ...
 
     async def close(self) -> None: ...
-
-
-class _Counted(Protocol):
-    num_bytes_downloaded: int
-
-
-class _Readable(Protocol):
-    headers: Mapping[str, str]
-
-    def aiter_bytes(self) -> AsyncIterator[bytes]: ...
-
-
-class _SdkModel(Protocol):
-    def to_dict(self, **options: object) -> WireObject: ...
 
 
 class Sdk(Generic[C]):
@@ -249,9 +235,10 @@ class Sdk(Generic[C]):
         """Return the JSON object of an answer, or of an event, in the SDK's own form."""
         if isinstance(event, Mapping):
             return readable(dict(cast("Mapping[str, object]", event)))
-        if hasattr(event, "to_dict"):
+        to_dict: Any = getattr(event, "to_dict", None)
+        if to_dict is not None:
             with misshapen(self.name, streaming=streaming):
-                return readable(cast("_SdkModel", event).to_dict(**self.dict_options))
+                return readable(to_dict(**self.dict_options))
         if streaming:
             told = "an event of the stream is not a JSON object"
             raise BrokenStreamError(f"{self.name}: {told}", provider=self.name)
@@ -286,14 +273,14 @@ class Sdk(Generic[C]):
         return transport_failure(self.name, error, streaming=streaming)
 
     def _guarded(self, stream: _SdkStream, stall_seconds: float | None) -> StallGuard[object]:
-        response = getattr(stream, "response", None)
+        response: Any = getattr(stream, "response", None)
         counts_bytes = isinstance(getattr(response, "num_bytes_downloaded", None), int)
         return StallGuard(
             stream,
             stall_seconds=stall_seconds,
             provider=self.name,
             # Routers send comments while a model thinks; the SDK hides them, the number of bytes does not.
-            received=(lambda: cast("_Counted", response).num_bytes_downloaded) if counts_bytes else None,
+            received=(lambda: response.num_bytes_downloaded) if counts_bytes else None,
         )
 
 
@@ -301,15 +288,15 @@ class _Body:
     """The body of a response that says that it is JSON, where events were asked for: kept while the SDK reads it,
     until there is an event."""
 
-    def __init__(self, response: object) -> None:
+    def __init__(self, response: Any) -> None:
         self._bytes: bytearray | None = None
         headers: object = getattr(response, "headers", None)
         if isinstance(headers, Mapping) and hasattr(response, "aiter_bytes"):
             kind = str(cast("Mapping[str, str]", headers).get("content-type"))
             if kind.partition(";")[0].strip().lower() == _JSON:
                 self._bytes = bytearray()
-                self._read = cast("_Readable", response).aiter_bytes
-                setattr(response, "aiter_bytes", self._kept)  # noqa: B010 - the SDK asks for it when it is iterated
+                self._read: Callable[[], AsyncIterator[bytes]] = response.aiter_bytes
+                response.aiter_bytes = self._kept  # the SDK asks for it when it is iterated
 
     async def _kept(self) -> AsyncGenerator[bytes, None]:
         async for piece in self._read():

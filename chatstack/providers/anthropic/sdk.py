@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from chatstack.errors import InputError, ServerError
 from chatstack.providers.anthropic.blocks import PROVIDER
@@ -35,10 +35,6 @@ COUNTED = frozenset({
 """Fields of a request that the count endpoint takes."""
 COUNTED_WITH_BETAS = frozenset({"context_management", "mcp_servers"})
 """Fields that it also takes if betas are named."""
-
-
-class _Create(Protocol):
-    async def __call__(self, **given: object) -> object: ...
 
 
 AnthropicCloud: TypeAlias = Literal["bedrock", "bedrock-mantle", "foundry", "vertex"]
@@ -117,7 +113,7 @@ async def input_tokens(client: AsyncAnthropic, body: Mapping[str, object]) -> in
     """Return the tokens of that body from the count endpoint; None for a cloud where the SDK cannot count."""
     import anthropic
 
-    count = getattr(client.messages, "count_tokens", None)
+    count: Any = getattr(client.messages, "count_tokens", None)
     if count is None:
         return None
     names = _beta_names(body.get("betas") or ())
@@ -125,7 +121,7 @@ async def input_tokens(client: AsyncAnthropic, body: Mapping[str, object]) -> in
     rest = {name: value for name, value in body.items() if name in taken}
     with translating(ANTHROPIC.translated):
         try:
-            found: object = await cast("_Create", count)(
+            found: object = await count(
                 model=rest.pop("model"),
                 messages=rest.pop("messages"),
                 extra_headers=_headers(client, names),
@@ -142,7 +138,8 @@ async def created(client: AsyncAnthropic, body: Mapping[str, object]) -> object:
     # Only fields that every SDK demands are passed by name; clients for other clouds move the model into the address.
     rest = dict(body)
     names = _beta_names(rest.pop("betas", None) or ())
-    return await cast("_Create", client.messages.create)(
+    create = cast("Callable[..., Awaitable[object]]", client.messages.create)
+    return await create(
         model=rest.pop("model"),
         max_tokens=rest.pop("max_tokens"),
         messages=rest.pop("messages"),
