@@ -124,21 +124,6 @@ def traced(client: ChatClient, telemetry: Telemetry, *, beside: ChatClient | Non
 class _ModelCall:
     """State of one call until its span ends. Holds no stream, so that a dropped one is garbage-collected."""
 
-    __slots__ = (
-        "_chunk_at",
-        "_info",
-        "_is_ours",
-        "_labels",
-        "_left_out",
-        "_missed",
-        "_request",
-        "_sent_at",
-        "_span",
-        "_started",
-        "_telemetry",
-        "_turn",
-    )
-
     def __init__(self, telemetry: Telemetry, request: ChatRequest, info: ProviderInfo, turn: Turn | None) -> None:
         self._telemetry = telemetry
         self._request = request

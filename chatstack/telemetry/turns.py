@@ -33,23 +33,6 @@ class Turn:
     of its progress where it has no listener itself.
     """
 
-    __slots__ = (
-        "_counted_by",
-        "_listener",
-        "_outer",
-        "asked",
-        "conversation_id",
-        "edits",
-        "has_ended",
-        "is_heard",
-        "left_out",
-        "root",
-        "round",
-        "utilization",
-        "warning_count",
-        "warnings",
-    )
-
     def __init__(
         self, root: Span, conversation_id: str | None, listener: Listener | None = None, *, asked: Messages = ()
     ) -> None:

@@ -43,27 +43,6 @@ def limits_in(client: object) -> tuple[LimitsToolCalls, ...]:
 class ToolTurn:
     """The state of one turn: added messages, open calls, failures."""
 
-    __slots__ = (
-        "added",
-        "answers",
-        "begun",
-        "calls_run",
-        "declared",
-        "failed_rounds",
-        "inner_left",
-        "last_failure",
-        "limit",
-        "limits",
-        "open_calls",
-        "pauses",
-        "refused_for",
-        "request",
-        "returns_unfinished",
-        "round",
-        "seen",
-        "waits_for_caller",
-    )
-
     def __init__(
         self,
         request: ChatRequest,
