@@ -29,7 +29,7 @@ def file_path(path: str) -> str:
     The result is its own spelling. Raises ``WorkspaceError`` for a path that is not a file below the root on every
     system.
     """
-    normal = _normal(path)
+    normal = folder_path(path)
     if not normal:
         raise _refused(path, f"names no file; {_EXAMPLE}")
     if path.endswith(("/", "/.")):
@@ -39,7 +39,23 @@ def file_path(path: str) -> str:
 
 def folder_path(path: str) -> str:
     """Return the one spelling of a folder's path; "" is the root."""
-    return _normal(path)
+    if not isinstance(path, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise WorkspaceError(f"a path is text, not {type(path).__name__}")
+    if len(path) > MAX_CHARS:
+        raise _refused(path, f"is {len(path):,} characters long; at most {MAX_CHARS:,} are allowed")
+    normal = unicodedata.normalize("NFC", path)
+    if len(normal) > MAX_CHARS:
+        raise _refused(path, f"is {len(normal):,} characters long; at most {MAX_CHARS:,} are allowed")
+    if normal.startswith("/"):
+        raise _refused(path, f"is absolute; {_EXAMPLE}")
+    names = [name for name in normal.split("/") if name not in ("", ".")]
+    if len(names) > MAX_NAMES:
+        raise _refused(path, f"goes through {len(names):,} names; at most {MAX_NAMES} are allowed")
+    for name in names:
+        why = _why_not(name)
+        if why is not None:
+            raise _refused(path, why)
+    return "/".join(names)
 
 
 def folders_of(path: str) -> list[str]:
@@ -69,26 +85,6 @@ def as_name(name: str) -> str | None:
 def shown(path: str) -> str:
     """Return a path as errors show it: quoted, escaped, not too long."""
     return repr(path if len(path) <= _SHOWN_CHARS else path[: _SHOWN_CHARS - 1] + "…")
-
-
-def _normal(path: str) -> str:
-    if not isinstance(path, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise WorkspaceError(f"a path is text, not {type(path).__name__}")
-    if len(path) > MAX_CHARS:
-        raise _refused(path, f"is {len(path):,} characters long; at most {MAX_CHARS:,} are allowed")
-    normal = unicodedata.normalize("NFC", path)
-    if len(normal) > MAX_CHARS:
-        raise _refused(path, f"is {len(normal):,} characters long; at most {MAX_CHARS:,} are allowed")
-    if normal.startswith("/"):
-        raise _refused(path, f"is absolute; {_EXAMPLE}")
-    names = [name for name in normal.split("/") if name not in ("", ".")]
-    if len(names) > MAX_NAMES:
-        raise _refused(path, f"goes through {len(names):,} names; at most {MAX_NAMES} are allowed")
-    for name in names:
-        why = _why_not(name)
-        if why is not None:
-            raise _refused(path, why)
-    return "/".join(names)
 
 
 def _why_not(name: str) -> str | None:
