@@ -110,15 +110,10 @@ def is_of_chat(item: ProviderItem) -> bool:
 
 def tools_from_wire(tools: object) -> tuple[DeclaredTool, ...]:
     """Return functions as declarations; tools of any other type as items that go back as they came."""
-    found: list[DeclaredTool] = []
-    for position, tool in enumerate(as_list(tools, "tools")):
-        where = f"tools[{position}]"
-        fields = as_object(tool, where)
-        if fields.get("type") != "function":
-            found.append(ProviderItem(PROVIDER, encoded(dict(fields))))
-            continue
-        found.append(_tool_from_wire(fields, where))
-    return tuple(found)
+    return tuple(
+        _tool_from_wire(as_object(tool, f"tools[{position}]"), f"tools[{position}]")
+        for position, tool in enumerate(as_list(tools, "tools"))
+    )
 
 
 def _tool_to_wire(tool: ToolDeclaration) -> WireObject:
@@ -133,7 +128,9 @@ def _tool_to_wire(tool: ToolDeclaration) -> WireObject:
     return with_extra({"type": "function", "function": function}, tool.extra_json, WIRE, where)
 
 
-def _tool_from_wire(fields: Mapping[str, object], where: str) -> ToolDeclaration:
+def _tool_from_wire(fields: Mapping[str, object], where: str) -> DeclaredTool:
+    if fields.get("type") != "function":
+        return ProviderItem(PROVIDER, encoded(dict(fields)))
     function = as_object(fields.get("function"), f"{where}.function")
     description, parameters, strict = (function.get(each) for each in ("description", "parameters", "strict"))
     tool = ToolDeclaration(
