@@ -17,18 +17,18 @@ _BY_NAME = {
 }
 
 
-def check_messages(given: Iterable[object], where: str = "messages") -> None:
+def check_messages(given: Iterable[object]) -> None:
     """Raise ``InputError`` for the first that is no ``Message``, naming its position, its type and the remedy."""
     for position, each in enumerate(given):
         if not isinstance(each, Message):
-            raise InputError(f"{where}[{position}]: expected Message, got {kind_of(each)}{remedy_for(each)}")
+            raise InputError(f"messages[{position}]: expected Message, got {kind_of(each)}{remedy_for(each)}")
 
 
-def checked_messages(given: Sequence[Message], where: str = "messages") -> tuple[Message, ...]:
+def checked_messages(given: Sequence[Message]) -> tuple[Message, ...]:
     """Return a list of messages as a tuple. Raises ``InputError`` for anything else, with the remedy."""
     if not isinstance(given, list | tuple):
-        raise InputError(f"{where}: expected a list of Message, got {kind_of(given)}{remedy_for(given)}")
-    check_messages(given, where)
+        raise InputError(f"messages: expected a list of Message, got {kind_of(given)}{remedy_for(given)}")
+    check_messages(given)
     return tuple(given)
 
 
