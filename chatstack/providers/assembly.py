@@ -168,9 +168,7 @@ class MessageAssembly:
         if block is not None and block in self._keyed:
             self._blocks[self._keyed[block]] = whole
             return
-        if block is not None:
-            self._keyed[block] = len(self._blocks)
-        self._blocks.append(whole)
+        self._begin(whole, block)
 
     def set_text_extra(self, block: Hashable, fields: Mapping[str, object]) -> None:
         """Set the wire's fields for the text of that block."""
@@ -201,18 +199,18 @@ class MessageAssembly:
     def _open(self, kind: type[B], block: Hashable | None) -> B:
         position = len(self._blocks) - 1 if block is None else self._keyed.get(block, -1)
         found = self._blocks[position] if position >= 0 else None
-        if isinstance(found, kind) and (block is not None or not self._is_keyed(position)):
+        if isinstance(found, kind) and (block is not None or position not in self._keyed.values()):
             return found
         if block is not None and found is not None:
             raise ValueError(f"block {block!r} has begun as something else than {kind.__name__}")
         new = kind()
+        self._begin(new, block)
+        return new
+
+    def _begin(self, new: _Block, block: Hashable | None) -> None:
         if block is not None:
             self._keyed[block] = len(self._blocks)
         self._blocks.append(new)
-        return new
-
-    def _is_keyed(self, position: int) -> bool:
-        return position in self._keyed.values()
 
 
 def _is_empty(part: Part) -> bool:
@@ -276,7 +274,7 @@ class _Alarm:
         loop = asyncio.get_running_loop()
         self._limit = limit
         self._seconds = seconds
-        self._received = received or _nothing
+        self._received = received or (lambda: 0)
         self._seen = self._received()
         self._quiet_since = loop.time()
         # Only the number of bytes is known, not their time: polling it now and then is precise enough.
@@ -295,7 +293,3 @@ class _Alarm:
             self._limit.reschedule(loop.time())
             return
         self._handle = loop.call_later(self._step, self._look)
-
-
-def _nothing() -> int:
-    return 0
