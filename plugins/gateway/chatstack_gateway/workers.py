@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast
@@ -108,7 +107,8 @@ def merged_activity(told: Iterable[dict[str, object]]) -> dict[str, object]:
 
 def _sum(one: object, other: object) -> object:
     if isinstance(one, dict) and isinstance(other, dict):
-        return dict(Counter(cast("dict[str, int]", one)) + Counter(cast("dict[str, int]", other)))
+        ours, theirs = cast("dict[str, float]", one), cast("dict[str, float]", other)
+        return {name: ours.get(name, 0) + theirs.get(name, 0) for name in {**ours, **theirs}}
     return one + other  # type: ignore[operator]  # numbers, or lists
 
 

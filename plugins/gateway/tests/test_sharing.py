@@ -151,22 +151,22 @@ def test_metrics_of_several_processes_are_one_exposition() -> None:
 def test_figures_of_several_processes_are_sums() -> None:
     one = {
         "started": 2.0,
-        "outcomes": {"edited": 1},
+        "outcomes": {"edited": 1, "gave_up": 0},
         "bytes_came": 5,
-        "observed": {"usd": 0.5},
+        "observed": {"usd": 0.5, "cuts": 0},
         "latest": [{"at": 3.0}],
     }
     two = {
         "started": 1.0,
         "outcomes": {"undone": 2},
         "bytes_came": 7,
-        "observed": {"usd": 0.25},
+        "observed": {"usd": 0.25, "cuts": 0},
         "latest": [{"at": 1.0}],
     }
     assert merged_activity([one, two]) == {
         "started": 1.0,
-        "outcomes": {"edited": 1, "undone": 2},
+        "outcomes": {"edited": 1, "gave_up": 0, "undone": 2},
         "bytes_came": 12,
-        "observed": {"usd": 0.75},
+        "observed": {"usd": 0.75, "cuts": 0},
         "latest": [{"at": 1.0}, {"at": 3.0}],
     }
