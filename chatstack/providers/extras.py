@@ -7,7 +7,7 @@ over that wire alone: fields of one API are refused by another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias, cast
 
 import msgspec
@@ -156,6 +156,14 @@ def as_string(value: object, where: str) -> str:
 def field_of(value: object, name: str) -> object:
     """Return a field of what may be an object; None where there is none."""
     return cast("WireObject", value).get(name) if isinstance(value, Mapping) else None
+
+
+def objects_in(value: object) -> list[WireObject]:
+    """Return the objects in a list, the very same ones; none for any other value, as ``extra`` and answers may hold
+    anything."""
+    if not isinstance(value, list | tuple):
+        return []
+    return [cast("WireObject", each) for each in cast("Sequence[object]", value) if isinstance(each, Mapping)]
 
 
 def text_in(fields: Mapping[str, object], name: str) -> str:

@@ -172,6 +172,13 @@ def test_marks_within_a_result_and_a_document_count() -> None:
     assert marked(body) == ["c0"]
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_marks_of_the_callers_count_in_whatever_sequence_extra_holds_them(kind: type[list[Any]]) -> None:
+    system = kind({"type": "text", "text": each, **SHORT} for each in "abc")
+    body = body_of(*TALK, tools=(LOOK,), extra={"system": system})
+    assert json.dumps(body).count("cache_control") == 4
+
+
 def test_a_word_in_the_arguments_of_a_call_is_no_mark() -> None:
     call = ToolCall("c0", "look", '{"cache_control": {"type": "ephemeral"}}')
     history = (Message.user("x"), Message.assistant(call), Message.tool("c0", "y"))

@@ -8,9 +8,9 @@ they may move from call to call. Where they stand follows from the request alone
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from chatstack.providers.extras import WireObject, field_of
+from chatstack.providers.extras import WireObject, field_of, objects_in
 
 CacheLifetime: TypeAlias = Literal["off", "5m", "1h"]
 """The lifetime of a cached prefix, counted from its last use; ``"off"`` sets no marks."""
@@ -47,9 +47,9 @@ def mark(
     """
     if lifetime == "off":
         return
-    tools, system = _objects(body.get("tools")), _objects(body.get("system"))
-    messages = _objects(body.get("messages"))
-    order = [*tools, *system, *(block for message in messages for block in _objects(message.get("content")))]
+    tools, system = objects_in(body.get("tools")), objects_in(body.get("system"))
+    messages = objects_in(body.get("messages"))
+    order = [*tools, *system, *(block for message in messages for block in objects_in(message.get("content")))]
     given = _given_marks(body, order)
     ends = _Ends()
     if "messages" not in extra and (tools or any(message.get("role") == "assistant" for message in messages)):
@@ -81,7 +81,7 @@ def _ends(messages: Sequence[WireObject], edited: WireObject | None, *, is_end_f
     for message in messages:
         if message.get("role") == "assistant":
             sent_before = len(blocks)
-        for block in _objects(message.get("content")):
+        for block in objects_in(message.get("content")):
             blocks.append(block)
             if block is edited:
                 behind_edit = len(blocks)
@@ -135,8 +135,8 @@ def _marks_in(block: Mapping[str, object]) -> Iterator[object]:
     """Yield the marks of a block, and of the blocks within it."""
     if block.get(_MARK):
         yield block[_MARK]
-    inner = _objects(field_of(block.get("source"), "content"))
-    for each in (*_objects(block.get("content")), *inner):
+    inner = objects_in(field_of(block.get("source"), "content"))
+    for each in (*objects_in(block.get("content")), *inner):
         yield from _marks_in(each)
 
 
@@ -149,10 +149,3 @@ def _mark_at(place: int, lifetime: CacheLifetime, given: Sequence[_Given]) -> Wi
     if is_long or any(each.is_long for each in given if each.place > place):
         return {"type": "ephemeral", "ttl": "1h"}
     return {"type": "ephemeral"}
-
-
-def _objects(value: object) -> list[WireObject]:
-    """Return the objects in a list, the very same ones; none for any other value, as ``extra`` may hold anything."""
-    if not isinstance(value, list):
-        return []
-    return [cast("WireObject", each) for each in cast("list[object]", value) if isinstance(each, dict)]

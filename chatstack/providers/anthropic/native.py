@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from chatstack.providers.extras import WireObject, field_of
+from chatstack.providers.extras import WireObject, field_of, objects_in
 from chatstack.values.native import AppliedEdit, NativeClearing, NativeCompaction, NativeEdit
 from chatstack.values.usage import LARGEST
 
@@ -58,7 +58,7 @@ def ask_for_edits(body: WireObject, edits: Sequence[NativeEdit]) -> None:
     given = body.get("context_management")
     if edits and (given is None or isinstance(given, Mapping)):
         config = cast("WireObject", given or {})
-        asked = _objects(config.get("edits"))
+        asked = objects_in(config.get("edits"))
         known = {each.get("type") for each in asked}
         asked += [_to_wire(each) for each in edits if edit_type(each) not in known]
         asked.sort(key=lambda each: each.get("type") != CLEAR_THINKING)
@@ -72,7 +72,7 @@ def ask_for_edits(body: WireObject, edits: Sequence[NativeEdit]) -> None:
 
 def drop_clearing_of_thinking(body: WireObject) -> None:
     """Take the edit that clears thinking out of a body without thinking, where the API refuses it."""
-    edits = _objects(field_of(body.get("context_management"), "edits"))
+    edits = objects_in(field_of(body.get("context_management"), "edits"))
     left = [each for each in edits if each.get("type") != CLEAR_THINKING]
     if len(left) < len(edits):
         config = cast("WireObject", body.pop("context_management"))
@@ -89,7 +89,7 @@ def applied_edits(told: object) -> tuple[AppliedEdit, ...]:
             _count(edit, "cleared_tool_uses"),
             _count(edit, "cleared_thinking_turns"),
         )
-        for edit in _objects(field_of(told, "applied_edits"))
+        for edit in objects_in(field_of(told, "applied_edits"))
     )
 
 
@@ -107,18 +107,11 @@ def _to_wire(edit: NativeEdit) -> WireObject:
     return wire
 
 
-def _objects(value: object) -> list[WireObject]:
-    """Return the objects in a list; none for any other value, as ``extra`` and answers may hold anything."""
-    if not isinstance(value, list | tuple):
-        return []
-    return [cast("WireObject", each) for each in cast("Sequence[object]", value) if isinstance(each, Mapping)]
-
-
 def _betas_of_messages(body: Mapping[str, object]) -> list[str]:
     """Return the betas without which the API does not know the compactions in these messages."""
     found: dict[str, None] = {}
-    for message in _objects(body.get("messages")):
-        for block in _objects(message.get("content")):
+    for message in objects_in(body.get("messages")):
+        for block in objects_in(message.get("content")):
             if block.get("type") == "compaction":
                 found[_ON_DEMAND_BETA if block.get("signature") else _COMPACTION_BETA] = None
     return list(found)
