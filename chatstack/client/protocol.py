@@ -198,13 +198,12 @@ def native_editor(client: object) -> EditsNatively | None:
     return None
 
 
-def reader_of_compactions(client: object) -> str:
-    """Return the name of the provider at the bottom if it sends its compactions back, and nobody else may answer in its
-    place; else ""."""
+def reader_of_compactions(client: object) -> ProviderInfo | None:
+    """Return the provider at the bottom if it sends its compactions back, and nobody else may answer in its place."""
     info = provider_info(client)
     if info is None or not info.reads_compactions or any(layer_kind(each) == "fallback" for each in chain(client)):
-        return ""
-    return info.name
+        return None
+    return info
 
 
 def editor_in(client: object) -> object | None:

@@ -63,6 +63,24 @@ def compaction_in(message: Message) -> ProviderItem | None:
     return None
 
 
+def server_of(message: Message) -> str:
+    """Return the one server that can read the items of an answer; "" if it names none."""
+    if not message.extra_json:
+        return ""
+    try:
+        wires = _fields_of_wires(message.extra_json)
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    return next((each.server for each in wires.values() if each.server), "")
+
+
+class _OfServer(msgspec.Struct):
+    server: str = ""
+
+
+_fields_of_wires = msgspec.json.Decoder(dict[str, _OfServer]).decode
+
+
 def _is_compaction(item: ProviderItem) -> bool:
     if '"compaction"' not in item.json:
         return False

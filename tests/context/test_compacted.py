@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import Context, ContextMemory, Message, Plan, ProviderItem, ToolCall
+from chatstack.client.protocol import ProviderInfo
 from chatstack.context.edits.verifier import problems
 from chatstack.context.histories.compacted import without_compacted
 from chatstack.values.native import compaction_in
@@ -13,11 +14,13 @@ from tests.context.strictness import context_of, leftovers
 from tests.histories import PROPERTY, histories, tidy_histories
 
 THEIRS = ProviderItem("theirs", '{"type":"compaction","encrypted_content":"x"}')
+AT_A, AT_B = '{"theirs":{"server":"a"}}', '{"theirs":{"server":"b","status":null}}'
 
 
-def left(messages: list[Message], provider: str = "theirs") -> list[Message]:
+def left(messages: list[Message], provider: str = "theirs", server: str = "") -> list[Message]:
     given = tuple(messages)
-    return list(without_compacted(given, ContextMemory().recognise(given), provider))
+    reader = ProviderInfo(name=provider, server_address=server)
+    return list(without_compacted(given, ContextMemory().recognise(given), reader))
 
 
 def compacted(messages: list[Message], at: int) -> list[Message]:
@@ -60,7 +63,7 @@ def test_a_history_that_grows_is_sent_with_the_same_beginning(messages: list[Mes
         given = tuple(came[:length])
         if any(each.role == "system" for each in given[1:]):
             return
-        found = list(without_compacted(given, memory.recognise(given), "theirs"))
+        found = list(without_compacted(given, memory.recognise(given), ProviderInfo(name="theirs")))
         assert found[: len(before)] == before
         before = found
 
@@ -76,6 +79,12 @@ def test_the_newest_compaction_counts() -> None:
     answer = Message("assistant", (THEIRS,))
     talk = [Message.user("a"), answer, Message.user("b"), answer, Message.user("c")]
     assert left(talk) == talk[2:]
+
+
+def test_the_newest_one_that_the_server_is_sent_back_counts() -> None:
+    at_a, at_b, unnamed = (Message("assistant", (THEIRS,), extra_json=each) for each in (AT_A, AT_B, '{"x":{}}'))
+    talk = [Message.user("1"), unnamed, Message.user("2"), at_a, Message.user("3"), at_b, Message.user("4")]
+    assert [left(talk, server=each) for each in ("a", "b", "c", "")] == [talk[2:], talk[4:], talk, talk[4:]]
 
 
 def test_a_call_that_is_answered_behind_the_compaction_stays() -> None:

@@ -15,6 +15,7 @@ from chatstack import (
     ChatResponse,
     ChatStack,
     ContextWindow,
+    ContextWindowGuard,
     Fallback,
     FunctionInvoker,
     Message,
@@ -231,6 +232,21 @@ def test_what_answers_an_item_that_another_server_lacks_stays_behind_too() -> No
         again = PlayedServer(*RESPONSES.plays([[SAID]], stream=False))
         asyncio.run(responses_at(host, again).get_response(history))
         assert len(again.bodies[0]["input"]) == left
+
+
+def test_what_another_server_has_compacted_is_sent_to_one_that_is_not_sent_the_compaction() -> None:
+    item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}
+    server = PlayedServer(*RESPONSES.plays([[item, SAID]], stream=False))
+    (answer,) = ask(ChatStack(responses_at("api.openai.com", server))).messages
+    history = (Message.user("the task"), Message.assistant("aye"), Message.user("go"), answer, Message.user("on"))
+    for host, sent in (
+        ("api.openai.com", ["message", "compaction", "message", "message"]),
+        ("localhost", ["message", "message", "message", "message", "message"]),
+    ):
+        again = PlayedServer(*RESPONSES.plays([[SAID]], stream=False))
+        stack = ChatStack(responses_at(host, again)).use(ContextWindowGuard, max_context_tokens=9_000)
+        asyncio.run(stack.build().get_response(history))
+        assert kinds(again.bodies[0]) == sent
 
 
 # A choice of tools that only the API can say

@@ -5,27 +5,35 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from chatstack.client.protocol import ProviderInfo
 from chatstack.context.edits.units import is_users, units_of
 from chatstack.context.histories.conversations import term_in, with_term
 from chatstack.context.histories.recognised import Recognised
 from chatstack.values.messages import Message
+from chatstack.values.native import server_of
 
 
-def newest_compaction(seen: Recognised, provider: str) -> int:
-    """Return the position in the history of the provider's newest compaction; -1 if there is none."""
-    found = (at for at, made_by in reversed(seen.history.compactions) if made_by == provider and at < seen.length)
-    return next(found, -1)
+def newest_compaction(seen: Recognised, reader: ProviderInfo) -> int:
+    """Return the position in the history of the newest compaction that the provider is sent back; -1 if there is none:
+    those that another server made are left out of the request."""
+    history = seen.history
+    for at, made_by in reversed(history.compactions):
+        if made_by == reader.name and at < seen.length:
+            server = server_of(history.messages[at])
+            if not (server and reader.server_address) or server == reader.server_address:
+                return at
+    return -1
 
 
-def without_compacted(messages: tuple[Message, ...], seen: Recognised, provider: str) -> tuple[Message, ...]:
-    """Return the messages without those that the provider's newest compaction stands for; the same ones if there is
-    none, or nothing before it that may go.
+def without_compacted(messages: tuple[Message, ...], seen: Recognised, reader: ProviderInfo) -> tuple[Message, ...]:
+    """Return the messages without those that the newest compaction of that provider stands for; the same ones if there
+    is none, or nothing before it that may go.
 
     What no layer may drop stays: system and pinned messages, and calls that have no result before the compaction, as it
     may come after. So does the last user message before it: it is the latest one while its turn runs, and to drop it
     later would change the beginning of what is sent.
     """
-    border = newest_compaction(seen, provider)
+    border = newest_compaction(seen, reader)
     if border <= 0:
         return messages
     kept = _kept_before(border, seen)

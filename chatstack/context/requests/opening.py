@@ -88,19 +88,19 @@ class Came(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class Opening:
     """Opens requests for adjacent context layers, by the counter of the first. ``owner`` names its options.
-    ``compacted_by`` is the provider that is sent its compactions back; "" if there is none."""
+    ``compacted_by`` is the provider that is sent its compactions back, if there is one."""
 
     memory: ContextMemory
     telemetry: Telemetry
     weighing: Weighing
     owner: str
-    compacted_by: str = ""
+    compacted_by: ProviderInfo | None = None
 
     def open(self, request: ChatRequest) -> Asking[Came]:
         """Recognise and repair a request. Raises ``InputError`` if nothing is left to send."""
         came = self._recognised(request)
-        if self.compacted_by and came.seen.history.compactions:
-            came = self._with_compaction(came)
+        if self.compacted_by is not None and came.seen.history.compactions:
+            came = self._with_compaction(came, self.compacted_by)
         seen = came.seen
         if is_long(seen.length - seen.history.counted_by(self.weighing.counter)):
             yield from self.weighing.counted(seen)
@@ -122,9 +122,9 @@ class Opening:
             say_bypassed(self.telemetry)
         return True
 
-    def _with_compaction(self, came: Came) -> Came:
+    def _with_compaction(self, came: Came, reader: ProviderInfo) -> Came:
         """Leave out what the provider has compacted."""
-        left = without_compacted(came.request.messages, came.seen, self.compacted_by)
+        left = without_compacted(came.request.messages, came.seen, reader)
         return came if left is came.request.messages else self._recognised(came.request.but(messages=left))
 
     def _repaired(self, came: Came, answered: int) -> Came:

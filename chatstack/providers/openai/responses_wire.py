@@ -45,6 +45,7 @@ from chatstack.providers.extras import (
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_parts import WIRE, output_from_wire, output_to_wire, parts_to_wire
 from chatstack.values.messages import Message, Role
+from chatstack.values.native import server_of
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user"}
@@ -57,7 +58,7 @@ _ANSWERS = ("_output", "_response")
 _PORTABLE = ("message", *_CALL_FIELDS, *_RESULTS)
 """Types of items that mean the same at every server."""
 _SERVER = "server"
-"""Field of an answer's ``extra_json`` that names the server it came from."""
+"""Field of an answer's ``extra_json`` that names the server it came from. See ``server_of``."""
 
 
 def messages_to_wire(
@@ -75,7 +76,7 @@ def messages_to_wire(
             customs.update(call.id for call in message.calls if _is_custom(call, where))
             ids.begin()
             new = _assistant_items(message, where)
-            is_foreign = bool(server) and _server_of(message, where) not in ("", server)
+            is_foreign = bool(server) and server_of(message) not in ("", server)
         else:
             new = _other_items(message, customs, where)
         new = _portable(new) if is_foreign else new
@@ -231,10 +232,6 @@ def _texts_of(item: Mapping[str, object], where: str) -> list[Part]:
         text = as_string(fields.get("text"), f"{where}.content[{position}].text")
         parts.append(Text(text, encoded_extra({**kept, **extra}, WIRE)))
     return parts
-
-
-def _server_of(message: Message, where: str) -> str:
-    return str(extra_fields(message.extra_json, WIRE, where).get(_SERVER, ""))
 
 
 def _portable(items: list[WireObject]) -> list[WireObject]:
