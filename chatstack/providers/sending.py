@@ -48,10 +48,10 @@ def _check_choice(options: ChatOptions, body: WireObject) -> None:
     """Raise ``InputError`` if the tool that is chosen by its name is left out of those that are sent: as an item of
     another API, which only that one takes."""
     items = [tool for tool in options.tools if isinstance(tool, ProviderItem)]
-    if not items or not body.get("tools") or "tool_choice" in options.extra:
-        return
     choice = options.tool_choice
-    if choice in declared_names(items) and encoded(choice) not in encoded(body["tools"]):
+    if choice not in declared_names(items) or "tool_choice" in options.extra:
+        return
+    if encoded(choice) not in encoded(body.get("tools")):
         raise InputError(f"options.tool_choice={choice!r}: that tool is declared in the form of another API alone")
 
 
