@@ -42,7 +42,10 @@ _MOST = _words(
 )
 _WINDOW = "context (?:window|length|size|limit)"
 # What stands behind a limit that is none of the input's in tokens.
-_OTHER = r"(?! ?(?:tokens? )?(?:bytes|char|[kmg]i?b\b|letter|utf|per |completion|output|length))"
+_OTHER = (
+    r"(?! ?(?:tokens? )?(?:bytes|char|[kmg]i?b\b|letter|utf|per |completion|output|length|"
+    r"for (?:the )?(?:tool|function|field|param|metadata)))"
+)
 
 # In lower case, as the text is: patterns that ignore case have no beginning to look for, and take twelve times as long.
 # Input and reserved output that are given apart are added up: it is their sum that does not fit.

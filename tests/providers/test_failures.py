@@ -538,6 +538,7 @@ def test_a_body_that_is_too_large_in_tokens_is_an_overflow(
         (400, "", "Prompt exceeds maximum length of 4000 characters"),
         (400, "", "Prompt too long for image generation, maximum 1000 characters"),
         (400, "", "tools.0.input too long: length 70 > 64"),
+        (400, "", "current length 300 exceeds the maximum length of 256 for tool name"),
         (400, "", "Validation error: 'the maximum context length is 1024 tokens, you requested 5000'"),
     ],
 )
