@@ -130,6 +130,8 @@ def _by_pydantic(kind: Any) -> tuple[Schema, Callable[[str], Any]] | None:
                 raise TypeError(f"pydantic reads no msgspec.Meta, and msgspec says: {error}") from error
         else:
             return None
+    elif is_bounded_by_msgspec(kind):
+        return None
     try:
         import pydantic  # only for such a type
     except ImportError:

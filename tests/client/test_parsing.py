@@ -388,6 +388,22 @@ def test_a_bound_of_msgspecs_is_never_left_out_for_pydantic(kind: Any, why: str)
         ask(client_of('{"value":0}'), kind)
 
 
+@dataclass
+class BoundedByBoth:
+    a: Annotated[int, msgspec.Meta(ge=1)]
+    b: Annotated[int, pydantic.Field(ge=1)]
+
+
+def test_a_bound_of_msgspecs_beside_one_of_pydantics_is_never_left_out() -> None:
+    with pytest.raises(InputError, match="BoundedByBoth, which pydantic alone can check"):
+        ask(client_of('{"a":0,"b":1}'), BoundedByBoth)
+    kind = Annotated[int, msgspec.Meta(ge=1), pydantic.Field(le=3)]
+    assert ask(client_of('{"value":2}'), kind).parsed == 2
+    for wrong in (0, 4):
+        with pytest.raises(OutputError, match=r"does not fit: expected int [<>]= [13]"):
+            ask(client_of(f'{{"value":{wrong}}}'), kind)
+
+
 def test_what_is_no_bound_of_msgspecs_is_left_out_for_pydantic() -> None:
     kind = Annotated[First | Second, msgspec.Meta(description="either")]
     assert ask(client_of('{"value":{"a":1}}'), kind).parsed == First(1)
