@@ -121,7 +121,8 @@ def _routes_around(gateway: Gateway, api: Form) -> list[Route]:
         found.append(("/messages/count_tokens", counting(gateway, "messages"), "POST"))
     if api != "responses":
         found.append(("/responses/input_tokens", counting(gateway, "responses"), "POST"))
-    return [Route(f"{prefix}{path}", app, methods=[method]) for prefix in ("/v1", "") for path, app, method in found]
+    prefixes = ("/v1", "", "/{prefix:path}/v1")
+    return [Route(f"{prefix}{path}", app, methods=[method]) for prefix in prefixes for path, app, method in found]
 
 
 async def _telling(gateway: Gateway) -> None:

@@ -118,6 +118,18 @@ def test_tokens_are_counted_for_openais_sdk(api: str) -> None:
         assert not there.requests
 
 
+def test_behind_a_prefix_the_routes_around_answer_too() -> None:
+    with (
+        gateway("chat") as (running, there),
+        anthropic.Anthropic(base_url=f"{running.url}/anthropic", api_key="k", max_retries=0) as client,
+    ):
+        asked: Any = [{"role": "user", "content": "hello"}]
+        assert 3 <= client.messages.count_tokens(model="gpt-5-mini", messages=asked).input_tokens <= 20
+        assert [each.id for each in client.models.list(limit=1000)] == NAMES
+        assert client.models.retrieve(NAMES[3]).id == NAMES[3]
+        assert [seen.line.split()[1] for seen in there.requests] == ["/v1/models", f"/v1/models/{NAMES[3]}"]
+
+
 def test_what_cannot_be_counted_or_asked_for_is_told_in_the_wires_form() -> None:
     with gateway("chat", token="tok") as (running, there):
         shown = {"x-chatstack-token": "tok", "anthropic-version": "2023-06-01"}
