@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Mapping
 from types import CoroutineType, MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from chatstack.client.collecting import call_postponed
 from chatstack.client.protocol import ChatClient, is_client
@@ -53,12 +53,22 @@ def check_client(given: object, owner: str, parameter: str) -> None:
         raise WiringError(f"{owner}: {parameter} is {told}", layer=owner, parameter=parameter)
 
 
-def cannot_be_pickled(owner: str) -> WiringError:
-    """Return the error for a client that is sent to another process, with the remedy."""
-    return WiringError(
-        f"{owner}: cannot be pickled, as it holds connections, locks and tasks of this process; build one in each "
-        "process, from the recipe, which can be pickled: stack.build()"
-    )
+class OwnCopy:
+    """Mixin for what is its own copy, and cannot be pickled, as clients."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise WiringError(
+            f"{type(self).__name__}: cannot be pickled, as it holds connections, locks and tasks of this process; "
+            "build one in each process, from the recipe, which can be pickled: stack.build()"
+        )
 
 
 def wraps_a_client(kind: type[T]) -> type[T]:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Never, Self, TypeVar, overload
 
-from chatstack.client.checks import cannot_be_pickled, check_client, send_to
+from chatstack.client.checks import OwnCopy, check_client, send_to
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.portal import Hold, Portal
 from chatstack.client.protocol import ChatClient
@@ -20,7 +20,7 @@ from chatstack.values.responses import ChatResponse, ChatUpdate, ParsedResponse
 T = TypeVar("T")
 
 
-class SyncClient:
+class SyncClient(OwnCopy):
     """A chat client without ``await``, around any chat client; ``stack.build_sync()`` makes one of a whole stack::
 
         with stack.build_sync() as client:
@@ -124,15 +124,6 @@ class SyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def __copy__(self) -> SyncClient:
-        return self
-
-    def __deepcopy__(self, _memo: object) -> SyncClient:
-        return self
-
-    def __reduce__(self) -> Never:
-        raise cannot_be_pickled("SyncClient")
 
     def __repr__(self) -> str:
         return f"SyncClient({self.inner!r})"

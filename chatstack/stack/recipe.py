@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Never, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast, overload
 
-from chatstack.client.checks import cannot_be_pickled, check_client, send_to
+from chatstack.client.checks import OwnCopy, check_client, send_to
 from chatstack.client.closing import Closing, close
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import short_repr
@@ -71,7 +71,7 @@ def _where(option: str, known: list[str]) -> str:
 
 @_names_its_arguments
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class ChatStack:
+class ChatStack(OwnCopy):
     """An immutable recipe of layers around a provider. The first layer used is the outermost.
 
     Every ``use``, ``override`` and ``without`` returns a new recipe; all of them share the services that keep decisions
@@ -179,12 +179,6 @@ class ChatStack:
         async with self.build(resolve) as client:
             yield client
 
-    def __copy__(self) -> ChatStack:
-        return self
-
-    def __deepcopy__(self, _memo: object) -> ChatStack:
-        return self
-
     def __reduce__(self) -> tuple[object, ...]:
         if self.memory is not None:
             told = "memory cannot be pickled; make the recipe in each process, with a memory over one store"
@@ -236,7 +230,7 @@ class ChatStack:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class BuiltClient(Closing, ChatFronts):
+class BuiltClient(OwnCopy, Closing, ChatFronts):
     """A whole stack as one client, with both fronts, made by ``build``.
 
     Closing it ends the layers' background work, never the provider. It is its own copy, and cannot be pickled.
@@ -267,15 +261,6 @@ class BuiltClient(Closing, ChatFronts):
             raise
         finally:
             await self._close_from(position + 1)
-
-    def __copy__(self) -> BuiltClient:
-        return self
-
-    def __deepcopy__(self, _memo: object) -> BuiltClient:
-        return self
-
-    def __reduce__(self) -> Never:
-        raise cannot_be_pickled("BuiltClient")
 
     def __repr__(self) -> str:
         lines = [layer_repr(layer) for layer in (*self.layers, self.provider)]
