@@ -282,6 +282,34 @@ def test_what_was_forgotten_is_not_put_again() -> None:
     assert store.kept == {}
 
 
+@pytest.mark.parametrize("error", [None, OSError()], ids=["kept", "not kept"])
+def test_what_is_forgotten_while_it_is_being_put_is_not_kept(error: Exception | None) -> None:
+    async def check() -> None:
+        clock, store = Clock(), DictStore()
+        shared = SharedDecisions(store, rest_seconds=5, clock=clock)
+        begun, forgotten = asyncio.Event(), asyncio.Event()
+
+        async def before() -> None:
+            if store.calls[-1][0] == "put" and not begun.is_set():
+                begun.set()
+                await forgotten.wait()
+                if error is not None:
+                    raise error
+
+        store.before = before
+        putting = asyncio.create_task(shared.put("guard", LINKS[3], FIRST, HISTORY))
+        await begun.wait()
+        await shared.forget(LINKS)
+        forgotten.set()
+        assert (await putting).record is FIRST
+        assert store.kept == {}
+        clock.now += 60
+        await shared.find("another", LINKS, HISTORY)
+        assert store.kept == {}
+
+    run(check())
+
+
 def test_only_what_is_ours_is_told_in_full() -> None:
     """What a driver says may hold an address with a password in it."""
     assert "it is locked" in find(SharedDecisions(DictStore(Fails(StoreError("it is locked"))))).problem

@@ -170,15 +170,18 @@ class SharedDecisions:
             return Kept(record, self._told_once(there, error))
 
     async def _keep(self, entry: Entry) -> tuple[bool, bytes | UnusableRecordError | None, str]:
-        """Put a record, as ``_attempt`` does; later, if the store does not take it now, or the call is cancelled."""
+        """Put a record, as ``_attempt`` does; later, if the store does not take it now, or the call is cancelled. One
+        that is forgotten meanwhile is taken out again: it may have come after that."""
+        self._unkept.begin(entry)
+        is_kept = False
         try:
-            done = await self._attempt(partial(self._put, entry), writes=True)
-        except asyncio.CancelledError:
-            self._unkept.add(entry)
-            raise
-        if not done[0]:
-            self._unkept.add(entry)
-        return done
+            is_kept, there, problem = await self._attempt(partial(self._put, entry), writes=True)
+        finally:
+            is_wanted = self._unkept.end(entry, is_kept=is_kept)
+        if not is_wanted:
+            told = (await self._attempt(partial(self.store.forget, [entry.link]), writes=True))[2]
+            problem = problem or told
+        return is_kept, there, problem
 
     async def _put(self, entry: Entry) -> bytes | UnusableRecordError:
         """Note the link of a record, then put it: one that no note leads to could not be forgotten."""

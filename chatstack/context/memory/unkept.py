@@ -1,4 +1,4 @@
-"""Records that a store did not take, and that are put again once it does."""
+"""Records that are put into a store: those under way, and those that it did not take, which are put again."""
 
 from __future__ import annotations
 
@@ -27,8 +27,24 @@ class Unkept:
 
     def __init__(self) -> None:
         self._entries: deque[Entry] = deque()
+        self._under_way: list[Entry] = []
         self._bytes = 0
         self._lock = threading.Lock()
+
+    def begin(self, entry: Entry) -> None:
+        """Note that an entry is being put."""
+        with self._lock:
+            self._under_way.append(entry)
+
+    def end(self, entry: Entry, *, is_kept: bool) -> bool:
+        """End that, and add the entry if it is not kept. Return False if it was forgotten meanwhile."""
+        with self._lock:
+            if entry not in self._under_way:
+                return False
+            self._under_way.remove(entry)
+        if not is_kept:
+            self.add(entry)
+        return True
 
     def add(self, entry: Entry) -> None:
         """Add one at the end."""
@@ -50,7 +66,10 @@ class Unkept:
     def forget(self, links: Collection[bytes] | None = None) -> None:
         """Drop those under these links, or reached from them, or all."""
         with self._lock:
-            kept = [] if links is None else [e for e in self._entries if e.link not in links and e.under not in links]
+            kept, self._under_way = (
+                [] if links is None else [e for e in entries if e.link not in links and e.under not in links]
+                for entries in (self._entries, self._under_way)
+            )
             self._entries = deque(kept)
             self._bytes = sum(map(_size_of, kept))
 
