@@ -155,17 +155,21 @@ class Iteration:
         try:
             answer = await self._context.cancellation.ending(self._whole_answer(request))
         except BudgetExceeded as error:
-            if not _has_conversation_budget(self._loop):  # else counted here already, answer by answer
-                self._pay(error.usage or Usage(), error.overhead_usage or Usage())
             raise PaidOut from error
-        self._pay(answer.usage, answer.overhead_usage, answer.model)
         return ModelAnswered(answer.messages, answer.usage, answer.overhead_usage, answer.finish_reason, answer.model)
 
     async def _whole_answer(self, request: ChatRequest) -> ChatResponse:
-        stream = await send_to(self._loop.traced_client, request)
+        try:
+            stream = await send_to(self._loop.traced_client, request)
+        except BudgetExceeded as error:
+            if not _has_conversation_budget(self._loop):  # else counted here already, answer by answer
+                self._pay(error.usage or Usage(), error.overhead_usage or Usage())
+            raise
         try:
             return await stream.response()
         finally:
+            so_far = stream.so_far  # paid for, even where the answer broke off
+            self._pay(so_far.usage, so_far.overhead_usage, so_far.model)
             await stream.aclose()
 
     def _pay(self, usage: Usage, overhead: Usage, model: str = "") -> None:

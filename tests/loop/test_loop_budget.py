@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from decimal import Decimal
 from typing import Unpack
@@ -9,6 +10,7 @@ from typing import Unpack
 import pytest
 
 from chatstack import (
+    BrokenStreamError,
     Budget,
     BudgetExceeded,
     ChatRequest,
@@ -205,3 +207,29 @@ def test_what_an_exceeded_budget_says_was_paid_for_is_in_the_result_and_in_the_r
     assert (result.reason, result.usage, result.overhead_usage) == ("budget", Usage(149, 6), Usage(7, 0))
     assert result.cost == Decimal(149 + 60 + 7) / 1_000_000
     assert (result.iterations[1].usage, result.iterations[1].is_partial) == (Usage(50, 5), True)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (BrokenStreamError("cut"), "error"),
+        (BudgetExceeded("spent", usage=Usage(40, 0), overhead_usage=Usage(7, 0)), "budget"),
+        (None, "cancelled"),
+    ],
+    ids=["broken", "budget", "cancelled"],
+)
+def test_what_an_answer_told_before_it_broke_off_is_counted_once(error: Exception | None, reason: str) -> None:
+    context = fresh()
+
+    class Breaking(Metered):
+        async def _answer(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
+            yield ChatUpdate(text="half", usage=Usage(40, 0), overhead_usage=Usage(7, 0))
+            if error is not None:
+                raise error
+            context.cancellation.cancel()
+            await asyncio.sleep(60)
+
+    result = run(looped(Breaking(100), tools=[look], max_cost=1, price=PRICE), context)
+    assert (result.reason, result.usage, result.overhead_usage) == (reason, Usage(40, 0), Usage(7, 0))
+    assert result.cost == Decimal(40 + 7) / 1_000_000
+    assert (result.iterations[0].usage, result.iterations[0].is_partial) == (Usage(40, 0), True)
