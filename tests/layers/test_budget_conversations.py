@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from collections.abc import AsyncGenerator
 from contextlib import nullcontext
 
 import pytest
@@ -13,8 +14,11 @@ from chatstack import (
     BrokenStreamError,
     Budget,
     BudgetExceeded,
+    ChatRequest,
     ChatResponse,
     ChatStack,
+    ChatStream,
+    ChatUpdate,
     InputError,
     Message,
     ModelTracer,
@@ -158,6 +162,23 @@ def test_the_cost_of_a_summary_is_counted_once_whatever_becomes_of_the_answers(h
     assert len(writer.requests) == 1
     written = asyncio.run(ScriptedClient(["They met, and talked about the weather."]).get_response("x")).usage
     assert spending.of("c").overhead.output_tokens == written.output_tokens
+
+
+def test_what_a_summary_told_before_it_broke_off_is_counted() -> None:
+    class Breaking:
+        async def send(self, request: ChatRequest, /) -> ChatStream:
+            return await ChatStream.primed(self._half())
+
+        async def _half(self) -> AsyncGenerator[ChatUpdate, None]:
+            yield ChatUpdate(text="half", usage=Usage(40))
+            raise BrokenStreamError("cut")
+
+    spending = Spending()
+    stack = ChatStack(ScriptedClient(["fine"])).use(Budget, max_tokens=10**6, per="conversation", spending=spending)
+    client = stack.use(Summarizer, max_tokens=200, keep_recent_turns=1, summary_client=Breaking()).build()
+    history = [Message.user("x " * 300), Message.assistant("y " * 300), Message.user("and now?")]
+    answer = asyncio.run(client.get_response(history, conversation_id="c"))
+    assert answer.overhead_usage == spending.of("c").overhead == Usage(40)
 
 
 @pytest.mark.parametrize("how", ["cancelled", "closed", "dropped", "failed"])

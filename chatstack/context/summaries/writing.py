@@ -163,7 +163,6 @@ class Writing:
                 expire_in(limit, self._writer.timeout_seconds)
                 with told_as("timeout", limit):
                     answer = await self._answer(request)
-            self.usage += answer.usage
             return summary_in(answer), answer.model
         except (ContextOverflowError, asyncio.CancelledError) as error:
             task = asyncio.current_task()
@@ -185,6 +184,7 @@ class Writing:
         try:
             return await stream.response()
         finally:
+            self.usage += stream.so_far.usage  # paid for, even where the answer broke off
             # The answer is complete, or has failed: an error while closing the stream changes neither.
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(None) as limit:
