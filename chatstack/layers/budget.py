@@ -11,7 +11,7 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import PositiveFloat, PositiveInt, check_options
 from chatstack.client.protocol import ChatClient, LayerKind, chain, layer_kind
 from chatstack.client.stream import ChatStream
-from chatstack.errors import BudgetExceeded, InputError
+from chatstack.errors import BudgetExceeded, InputError, WiringError
 from chatstack.layers.spending import Account, Allowance, Spending
 from chatstack.tokens.prices import Price
 from chatstack.tokens.published import tables_loaded
@@ -38,7 +38,8 @@ class Budget(ChatFronts):
     the model that answered, or that of the ``summary_client``; for the requested one, if their price is not known. The
     budget of a conversation is kept in this process, by ``conversation_id``, in the stack's ``Spending``. Raises
     ``InputError`` for a conversation without an id, and ``WiringError`` if the price of the requested model is not
-    known, before anything is sent.
+    known, before anything is sent; also, when it is made, for another budget of conversations inside it that counts in
+    the same ``Spending``.
     """
 
     inner: ChatClient
@@ -59,6 +60,16 @@ class Budget(ChatFronts):
         object.__setattr__(self, "_allowance", Allowance("Budget", self.max_tokens, self.max_cost, self.price))
         is_around = any(layer_kind(each) == "tool_loop" for each in chain(self.inner))
         object.__setattr__(self, "_is_around_tools", is_around)
+        if self.per == "conversation" and any(map(self._counts_the_same, chain(self.inner))):
+            raise WiringError(
+                "Budget: another one of conversations is inside it, and both would count each answer in one account: "
+                "give one Budget both bounds, or give one of them spending=Spending()",
+                layer="Budget",
+                parameter="spending",
+            )
+
+    def _counts_the_same(self, other: object) -> bool:
+        return isinstance(other, Budget) and other.per == "conversation" and other.spending is self.spending
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         if self._allowance.looks_up:

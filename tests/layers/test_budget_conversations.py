@@ -26,7 +26,9 @@ from chatstack import (
     Spending,
     Summarizer,
     Usage,
+    WiringError,
     find,
+    named,
 )
 from chatstack.testing import Answer, ScriptedClient
 from tests.layers.budgets import BOTH, Metered, Round, ask, calls, stack_of
@@ -91,6 +93,16 @@ def test_of_too_many_conversations_the_one_not_heard_of_for_longest_is_forgotten
     spending.of("third")
     assert spending.of("first") is first
     assert "2 conversations" in repr(spending)
+
+
+def test_two_budgets_never_count_an_answer_twice_in_one_account() -> None:
+    spending, apart = Spending(), Spending()
+    stack = ChatStack(Metered(Round("fine", 15))).use(Budget, max_tokens=100, per="conversation", spending=spending)
+    with pytest.raises(WiringError, match="count each answer in one account"):
+        stack.use(named("smaller", Budget), max_tokens=50, per="conversation", spending=spending).build()
+    stack = stack.use(named("smaller", Budget), max_tokens=50, per="conversation", spending=apart)
+    ask(stack.use(named("of the turn", Budget), max_tokens=50), conversation_id="c")
+    assert spending.of("c").usage == apart.of("c").usage == Usage(15)
 
 
 def test_many_turns_of_one_conversation_at_once_are_all_counted() -> None:
