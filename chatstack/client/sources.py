@@ -19,11 +19,9 @@ T = TypeVar("T")
 
 
 class UpdateSource(Protocol):
-    """The source of a stream: every async generator of updates is one. Without ``aclose`` nothing is closed."""
+    """The source of a stream: every async iterator of updates is one. Its ``aclose``, if it has one, closes it."""
 
     def __anext__(self) -> Awaitable[ChatUpdate]: ...
-
-    def aclose(self) -> Awaitable[object]: ...
 
 
 class WholeSource(UpdateSource, Protocol):
@@ -33,6 +31,8 @@ class WholeSource(UpdateSource, Protocol):
     def so_far(self) -> ChatResponse | None: ...
 
     def response(self) -> Awaitable[ChatResponse]: ...
+
+    def aclose(self) -> Awaitable[object]: ...
 
 
 class WholeReader(Protocol):
@@ -97,9 +97,9 @@ class OpeningSource:
 
     __slots__ = ("_deadline", "_opener", "_reader", "_stopped", "_stream", "_timeout_seconds")
 
-    def __init__(self, opener: Callable[[], Awaitable[UpdateSource]], timeout_seconds: float | None) -> None:
+    def __init__(self, opener: Callable[[], Awaitable[WholeSource]], timeout_seconds: float | None) -> None:
         self._opener = opener
-        self._stream: UpdateSource | None = None
+        self._stream: WholeSource | None = None
         self._timeout_seconds = timeout_seconds
         self._deadline: float | None = None
         self._reader: asyncio.Task[object] | None = None
@@ -139,7 +139,7 @@ class OpeningSource:
         if self._stream is not None:
             await self._stream.aclose()
 
-    async def _open(self) -> UpdateSource:
+    async def _open(self) -> WholeSource:
         if self._timeout_seconds is not None:
             self._deadline = asyncio.get_running_loop().time() + self._timeout_seconds
         self._stream = await self._in_time(self._opener)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -443,18 +443,18 @@ class Steps:
 def test_an_error_of_a_source_that_cannot_be_closed_is_raised_as_it_is() -> None:
     class Own:
         async def send(self, request: ChatRequest, /) -> ChatStream:
-            return await ChatStream.primed(cast("Any", Steps(RateLimitError("slow down", provider="own"))))
+            return await ChatStream.primed(Steps(RateLimitError("slow down", provider="own")))
 
     async def main() -> None:
         with pytest.raises(RateLimitError, match="slow down"):
             await Own().send(ChatRequest((Message.user("hi"),)))
         client = ChatStack(Own()).use(Fallback, clients=[ScriptedClient(["from the other"])]).build()
         assert (await client.get_response("hi")).text == "from the other"
-        stream = await ChatStream.primed(cast("Any", Steps(ChatUpdate(text="a"), ServerError("gone"))))
+        stream = await ChatStream.primed(Steps(ChatUpdate(text="a"), ServerError("gone")))
         with pytest.raises(ServerError, match="gone"):
             await stream.response()
         await stream.aclose()
-        async with ChatStream(cast("Any", Steps(ChatUpdate(text="a")))) as stream:
+        async with ChatStream(Steps(ChatUpdate(text="a"))) as stream:
             assert (await anext(stream)).text == "a"
 
     asyncio.run(main())
@@ -468,7 +468,7 @@ def test_a_source_that_closes_without_waiting_hides_no_error() -> None:
     async def main() -> None:
         source = Closes(ServerError("gone"), "more")
         with pytest.raises(ServerError, match="gone"):
-            await ChatStream.primed(cast("Any", source))
+            await ChatStream.primed(source)
         assert source.steps == []
 
     asyncio.run(main())
