@@ -21,6 +21,7 @@ from chatstack.values.requests import ToolDeclaration
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 
@@ -29,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tool(Generic[P, R]):
+class Tool(Generic[P, R_co]):
     """A function that a model can call; made by ``@tool``, or by ``Tool.from_schema``. Calling it calls the function.
 
     ``services`` maps the injected parameters to the types that the container is asked for. ``timeout_seconds`` wins
@@ -39,7 +40,7 @@ class Tool(Generic[P, R]):
     name: str
     description: str = field(repr=False)
     parameters: str = field(repr=False)
-    function: Callable[P, R] = field(repr=False)
+    function: Callable[P, R_co] = field(repr=False)
     arguments: type[msgspec.Struct] | None = field(repr=False)
     """The class that the model's arguments are decoded into; None where any JSON object will do."""
     services: Mapping[str, type] = field(default_factory=dict[str, type], repr=False)
@@ -87,7 +88,7 @@ class Tool(Generic[P, R]):
         )
         return made
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self.function(*args, **kwargs)
 
     @property

@@ -10,7 +10,7 @@ from chatstack.values.messages import Message
 from chatstack.values.native import AppliedEdit
 from chatstack.values.parts import Part, ToolResult
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "refused", "paused", "other"]
 """Reason why the model stopped. ``length``: cut off by a limit. ``refused``: by the model, or by a filter. ``paused``:
@@ -131,7 +131,7 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ParsedResponse(ChatResponse, Generic[T], frozen=True, kw_only=True):
+class ParsedResponse(ChatResponse, Generic[T_co], frozen=True, kw_only=True):
     """The whole answer, with its value in ``parsed``, of the requested ``output_type``."""
 
-    parsed: T  # pyright: ignore[reportGeneralTypeIssues]
+    parsed: T_co  # pyright: ignore[reportGeneralTypeIssues]

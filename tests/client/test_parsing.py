@@ -454,6 +454,8 @@ class Mood(enum.Enum): GOOD = "good"
 async def ask(client: ScriptedClient) -> None:
     assert_type(await client.get_response("go"), ChatResponse)
     assert_type(await client.get_response("go", output_type=Place), ParsedResponse[Place])
+    place = await client.get_response("go", output_type=Place)
+    either: ParsedResponse[Place | Struct] = place
     assert_type((await client.get_response("go", output_type=Row)).parsed, Row)
     assert_type((await client.get_response("go", output_type=Struct)).parsed, Struct)
     assert_type((await client.get_response("go", output_type=Model)).parsed, Model)

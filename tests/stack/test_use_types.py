@@ -10,10 +10,11 @@ from tests.type_checkers import CHECKERS, lines_with_errors
 
 SOURCE = """
 from __future__ import annotations
+from collections.abc import AsyncIterator
 from dataclasses import KW_ONLY, dataclass
 from chatstack import FROM_CONTAINER, Budget, CharCounter, ChatClient, ChatFronts, ChatRequest, ChatStack, ChatStream
 from chatstack import ClearThenDrop, ContextWindow, ContextWindowGuard, Fallback, FunctionInvoker, OldestFirst
-from chatstack import ProgressReporter, Summarizer, Telemetry, ToolResultClearer, named
+from chatstack import ChatUpdate, ProgressReporter, Summarizer, Telemetry, Tool, ToolResultClearer, named, tool
 from chatstack.testing import ScriptedClient
 
 class Forecasts:
@@ -33,9 +34,26 @@ class Weather(ChatFronts):
 def weather(inner: ChatClient, *, place: str) -> ChatClient:
     return Weather(inner, place=place)
 
+@tool
+def look(place: str) -> str:
+    return place
+
+@tool(idempotent=True)
+async def count(place: str, days: int = 1) -> list[int]:
+    return [days]
+
+tools: list[Tool[..., object]] = [look, count]
+
+async def updates() -> AsyncIterator[ChatUpdate]:
+    yield ChatUpdate(text="x")
+
+async def answer() -> ChatStream:
+    return await ChatStream.primed(updates())
+
 stack = ChatStack(ScriptedClient(["x"]))
 stack.use(ContextWindowGuard, max_context_tokens=8_000, prune_on_overflow=True, counter=CharCounter())
 stack.use(ContextWindowGuard, max_context_tokens="auto").use(ProgressReporter).use(FunctionInvoker, tools=[])
+stack.use(FunctionInvoker, tools=tools).use(named("more", FunctionInvoker), tools=[look, len])
 stack.use(ToolResultClearer, trigger={"fraction": 0.5}, keep={"messages": 2}).use(Summarizer, max_tokens=4)
 stack.use(Budget, max_tokens=4).use(Fallback, clients=[ScriptedClient(["x"])]).use(ContextWindow(max_tokens=5))
 stack.use(ContextWindow, max_tokens=100).use(ClearThenDrop, max_tokens=100).use(ClearThenDrop(9), counter=CharCounter())
