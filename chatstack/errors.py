@@ -35,6 +35,7 @@ which stays the ``__cause__``. All of them can be pickled.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 
@@ -125,7 +126,7 @@ class BudgetExceeded(ChatStackError):
         *,
         usage: Any = None,
         overhead_usage: Any = None,
-        cost: Any = None,
+        cost: Decimal | None = None,
         messages: tuple[Any, ...] = (),
     ) -> None:
         super().__init__(message)

@@ -12,9 +12,11 @@ SOURCE = """
 from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import KW_ONLY, dataclass
+from decimal import Decimal
 from chatstack import FROM_CONTAINER, Budget, CharCounter, ChatClient, ChatFronts, ChatRequest, ChatStack, ChatStream
 from chatstack import ClearThenDrop, ContextWindow, ContextWindowGuard, Fallback, FunctionInvoker, OldestFirst
-from chatstack import ChatUpdate, ProgressReporter, Summarizer, Telemetry, Tool, ToolResultClearer, named, tool
+from chatstack import BudgetExceeded, ChatUpdate, ProgressReporter, Summarizer, Telemetry, Tool, ToolResultClearer
+from chatstack import named, tool
 from chatstack.testing import ScriptedClient
 
 class Forecasts:
@@ -74,6 +76,8 @@ stack.use(named("x", ContextWindowGuard), max_context_token=8_000)  # refused
 stack.use(Weather)  # refused
 stack.use(Weather, place="Oslo", day=3)  # refused
 stack.use(weather, places="Rome")  # refused
+BudgetExceeded("spent", cost=Decimal(1))
+BudgetExceeded("spent", cost="1 dollar")  # refused
 """
 
 
