@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast, get_origin, overload
 
 from chatstack.client.checks import OwnCopy, check_client, send_to
 from chatstack.client.closing import Closing, close
@@ -319,8 +319,8 @@ def _kind_in_stack(name: str, layer: object) -> str:
 def _unwrapped(source: object, name: str | None) -> tuple[LayerSource, str | None]:
     """Return a layer's source and its name; one given by ``named`` wins."""
     if isinstance(source, Named):
-        return source.source, source.name
-    return cast("LayerSource", source), name
+        name, source = source.name, source.source
+    return cast("LayerSource", get_origin(source) or source), name  # the class of a generic Mine[int]
 
 
 def _check_at_most_one(names: list[str], kinds: list[str]) -> None:

@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, MutableSequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import anthropic
 import openai
@@ -50,6 +50,8 @@ from chatstack import (
 from chatstack.client.protocol import layer_kind
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.strangers import DropsThanks, ToldToEdit
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -762,3 +764,32 @@ def test_a_recipe_is_pickled_without_what_it_has_made_and_not_with_a_memory() ->
     with pytest.raises(WiringError, match="memory cannot be pickled; make the recipe in each process") as caught:
         pickle.dumps(replace(stack, memory=ContextMemory()))
     assert caught.value.parameter == "memory"
+
+
+def test_a_generic_layer_or_strategy_may_be_used_with_its_parameter() -> None:
+    @dataclass(frozen=True)
+    class Keeping(Strategy, Generic[T]):
+        value: T
+
+        def plan(self, context: Context) -> Plan | None:
+            return None
+
+    @dataclass(frozen=True, slots=True, eq=False)
+    class Asking(ChatFronts, Generic[T]):
+        inner: ChatClient
+        _: KW_ONLY
+        value: T
+
+        async def send(self, request: ChatRequest, /) -> ChatStream:
+            return await self.inner.send(request)
+
+    stack = ChatStack(ScriptedClient(["fine"])).use(Asking[int], value=1).use(Keeping[int], value=2)
+    stack = stack.override("Asking", Asking[str], value="3").use(named("more", Asking[int]), value=4)
+    assert [(each.name, each.options) for each in stack.layers] == [
+        ("Asking", {"value": "3"}),
+        ("Keeping", {"value": 2}),
+        ("more", {"value": 4}),
+    ]
+    assert asyncio.run(stack.build().get_response("hello")).text == "fine"
+    with pytest.raises(WiringError, match="unknown option 'valu'"):
+        stack.override("Asking", Asking[int], valu=2).build()
