@@ -100,11 +100,11 @@ async def send_to(client: ChatClient, request: ChatRequest) -> ChatStream:
     tell which of them has made the mistake.
     """
     call_postponed()
-    coming = cast("object", client.send(request))
+    coming: Any = client.send(request)
     if type(coming) is not CoroutineType and (not isinstance(coming, Awaitable) or isinstance(coming, ChatStream)):
         raise TypeError(f"{type(client).__name__}: send() is no coroutine function: write 'async def send'; {_MADE}")
     # In no variable: a refusal that somebody keeps also keeps this frame, and must not keep a later answer with it.
-    return _stream_of(client, await cast("Awaitable[object]", coming))
+    return _stream_of(client, await coming)  # pyright: ignore[reportUnknownArgumentType] - a cast would be a call
 
 
 def _stream_of(client: ChatClient, stream: object) -> ChatStream:
