@@ -162,7 +162,7 @@ def test_the_latest_user_message_is_not_searched_for_in_the_history(monkeypatch:
             found.append(len(looked))
         return found
 
-    assert asyncio.run(run()) == [5, 5, 5]
+    assert asyncio.run(run()) == [3, 3, 3]
 
 
 @pytest.mark.parametrize("trigger", [1_000, 10**7])

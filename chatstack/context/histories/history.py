@@ -212,18 +212,20 @@ class History:
             if not self.pairs.waiting:
                 self.pairs.waiting = {}  # an emptied dict keeps its table
             self._hold(self.messages_bytes + sum(map(weight_of, new)))
-            for at, message in enumerate(new, known):
-                found = compaction_in(message) if message.role == "assistant" else None
+        words = len(messages) - words_of_users(messages)
+        if self.latest_user < words:
+            self._user_before = self.latest_user
+        for at, message in enumerate(new, known):  # one loop: nearly always over an answer and a result
+            role = message.role
+            if role == "assistant":
+                self.latest_assistant = at
+                found = compaction_in(message) if self.root is self else None
                 if found is not None:
                     self.compactions += ((at, found.provider),)
-        new_ones = range(len(messages) - 1, known - 1, -1)
-        latest = (at for at in new_ones if messages[at].role == "assistant")
-        self.latest_assistant = next(latest, self.latest_assistant)
-        words = len(messages) - words_of_users(messages)
-        users = [at for at in new_ones if is_users(messages[at])]
-        self._user_before = next((at for at in (*users, self.latest_user) if at < words), self._user_before)
-        self.latest_user = users[0] if users else self.latest_user
-        for at, message in enumerate(new, known):
+            elif role == "user" and is_users(message):
+                self.latest_user = at
+                if at < words:
+                    self._user_before = at
             if message.pinned:
                 self.pinned = at if self.pinned < 0 else self.pinned
                 self.pinned_results = at if self.pinned_results < 0 and message.results else self.pinned_results

@@ -60,7 +60,7 @@ class OwnPast:
     def __init__(self, max_entries: int, lock: threading.RLock) -> None:
         self._lock = lock
         self._parted: Lru[int, Entry] = Lru(max_entries)
-        self._latest: tuple[Recognised, Message, Entry] | None = None
+        self._latest: tuple[Recognised, Message, Entry, int] | None = None
 
     def recall(self, seen: Recognised) -> None:
         """Restore the past of a conversation that has another history now."""
@@ -71,7 +71,7 @@ class OwnPast:
         for at in range(seen.length - 1, max(known, seen.length - 1 - _LOOKS_BACK, 0), -1):
             if messages[at].role == "assistant":
                 with self._lock:
-                    entry = self._parted.get(answer_key(seen.who, seen.history, at, messages[at]))
+                    entry = self._parted.get(answer_key(seen.who, seen.history, at, soft_hash(messages[at])))
                 if entry is not None:
                     _take_up(entry, conversation)
                     return
@@ -81,16 +81,20 @@ class OwnPast:
         if not seen.length:
             return Entry()
         latest = self._latest
-        if latest is not None and latest[0] is seen and latest[1] is said:
+        if latest is None or latest[1] is not said:
+            soft = soft_hash(said)
+        elif latest[0] is seen:
             return latest[2]
-        key = answer_key(seen.who, seen.history, seen.length, said)
+        else:
+            soft = latest[3]
+        key = answer_key(seen.who, seen.history, seen.length, soft)
         with self._lock:
             entry = self._parted.get(key)
             if entry is None:
                 entry = Entry(seen.length, ends_turn=not said.parts or type(said.parts[-1]) is not ToolCall)
                 self._parted.put(key, entry)
                 self._thin_out(seen.conversation, key, seen.length)
-            self._latest = (seen, said, entry)
+            self._latest = (seen, said, entry, soft)
             return entry
 
     def drop(self, conversation: Conversation) -> None:
@@ -130,9 +134,10 @@ class OwnPast:
         return len(self._parted)
 
 
-def answer_key(who: str, history: History, length: int, said: Message) -> int:
-    """Return the key of a request of that many messages and its answer, which callers may send back reformatted."""
-    return hash((who, history.prefix_hash(length), soft_hash(said)))
+def answer_key(who: str, history: History, length: int, soft: int) -> int:
+    """Return the key of a request of that many messages and its answer, by the soft hash of that: callers may send it
+    back reformatted."""
+    return hash((who, history.prefix_hash(length), soft))
 
 
 def _take_up(entry: Entry, conversation: Conversation) -> None:

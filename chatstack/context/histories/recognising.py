@@ -14,6 +14,7 @@ from chatstack.context.edits.pairing import is_interrupted
 from chatstack.context.histories.choices import common_length, words_of_users
 from chatstack.context.histories.conversations import Conversation
 from chatstack.context.histories.derived import take_forms
+from chatstack.context.histories.digests import soft_hash
 from chatstack.context.histories.history import History
 from chatstack.context.histories.own_past import answer_key
 from chatstack.context.histories.recognised import Recognised
@@ -254,6 +255,8 @@ class Recogniser:
 
     def _evict(self) -> None:
         """Evict the least recently used histories, down to the bounds; at least one stays."""
+        if len(self._used) < 2:
+            return
         max_bytes = self._max_bytes()
         while len(self._used) > 1 and (self._messages > self._max_messages or self._bytes > max_bytes):
             old, place = self._used.popitem(last=False)
@@ -307,7 +310,8 @@ def _is_answered(history: History, who: str, following: Sequence[Message]) -> bo
     """Return True if the first of these messages is an answer that the conversation had to its last request."""
     if not following or following[0].role != "assistant":
         return False
-    return answer_key(who, history, len(history.messages), following[0]) in history.conversation(who).past
+    key = answer_key(who, history, len(history.messages), soft_hash(following[0]))
+    return key in history.conversation(who).past
 
 
 def _ends_of(length: int) -> range:

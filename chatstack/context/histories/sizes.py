@@ -100,7 +100,10 @@ class Sizes:
         self._latest = None
 
     def __len__(self) -> int:
-        return len(self._pairs) + sum(len(sizes) for _, sizes in self._by_counter)
+        count = len(self._pairs)
+        for _, sizes in self._by_counter:  # asked on every call: a generator would take longer than all else in here
+            count += len(sizes)
+        return count
 
 
 def sized(message: Message, tokens: int, counter: TokenCounter) -> Message:
