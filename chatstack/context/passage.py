@@ -251,13 +251,13 @@ class Passage:
         if request.messages is came.request.messages and not was_edited:
             context = self._as_it_came(editing.weighing, request, came)
         else:
-            by_original, before = editing.by_original, self._edits
+            by_original = editing.by_original
+            before = self._edits if by_original else 0  # else its messages are the edited ones: the edits are its past
             if was_edited or not (by_original and self._stands_in_place):
                 messages = tuple([*map(as_shaped, request.messages)]) if by_original else request.messages
                 seen = self.memory.derived.recognised(seen, self._form(by_original), messages)
                 self.memory.past.recall(seen)
                 last = seen.conversation.last_answer(seen.length)
-                before = before if by_original else 0  # its messages are the edited ones: these edits are its past
             tokens = self._weight_of(request, editing.weighing)
             context = editing.weighing.weighed(request, seen, last, tokens=tokens)
         return Opened(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from chatstack.values.parts import ProviderItem
@@ -58,11 +56,9 @@ def fields_of(item: ProviderItem) -> ItemFields | None:
 def usage_of_request(answer: ChatResponse) -> Usage:
     """Return the usage of an answer with the input tokens that tell the size of its request: 0 where tools ran at the
     provider within the call. The model then read the request once in each of its passes, and their sum is reported."""
-    items = (part for message in answer.messages for part in message.parts if type(part) is ProviderItem)
-    if _hold_results(items):
-        return msgspec.structs.replace(answer.usage, input_tokens=0)
+    for message in answer.messages:
+        for part in message.parts:
+            fields = fields_of(part) if type(part) is ProviderItem else None
+            if fields is not None and fields.holds_result:
+                return msgspec.structs.replace(answer.usage, input_tokens=0)
     return answer.usage
-
-
-def _hold_results(items: Iterable[ProviderItem]) -> bool:
-    return any(fields is not None and fields.holds_result for fields in map(fields_of, items))

@@ -13,15 +13,18 @@ SLACK = 100_000
 """Figures up to this are always believed: a server may add instructions and tools, and a model may reason unseen."""
 LARGEST = 100_000_000
 """Upper bound on the usage of any call to which the server adds content of its own."""
-_WHOLE = (int,) * len(Usage.__struct_fields__)
 
 
 def is_modest(usage: Usage | None, most: int = SLACK) -> bool:
     """Tell whether all figures are whole numbers up to ``most``; they nearly always are."""
     if usage is None:
         return True
-    figures = astuple(usage)
-    return tuple(map(type, figures)) == _WHOLE and min(figures) >= 0 and max(figures) <= most
+    for figure in astuple(usage):
+        if type(figure) is not int:
+            return False
+        if not 0 <= figure <= most:
+            return False
+    return True
 
 
 def credible(usage: Usage, most: Callable[[int], int] | None = None) -> Usage:

@@ -49,8 +49,9 @@ class Binding:
 
     def in_force_here(self, opened: Opened) -> Reached:
         """Return the same, where there is no store: a generator less for each layer and call."""
-        place, reached = self.place_of(opened), self._reached(opened)
-        if place not in self.memory.deciders:
+        reached, deciders = self._reached(opened), self.memory.deciders
+        place = self.place_of(opened) if deciders else ""
+        if place not in deciders:
             return NOTHING_KNOWN if reached is None else reached
         others = functools.partial(self._other_names, opened)
         beyond = 0 if reached is None else reached.length

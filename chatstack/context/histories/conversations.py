@@ -244,7 +244,7 @@ def term_in(entries: Terms[K, V], term: K) -> V | None:
 def with_term(entries: Terms[K, V], term: K, value: V) -> Terms[K, V]:
     """Return the entries of a conversation with one under what it depends on; where there are too many of others, these
     go."""
-    if not entries or (len(entries) == 1 and entries[0][0] == term):
-        return ((term, value),)
-    others = [each for each in entries if each[0] != term]
-    return (*others, (term, value)) if len(others) < _MOST_TERMS else ((term, value),)
+    for at, known in enumerate(entries):
+        if known[0] == term:
+            return (*entries[:at], *entries[at + 1 :], (term, value))
+    return (*entries, (term, value)) if len(entries) < _MOST_TERMS else ((term, value),)

@@ -326,10 +326,10 @@ class ContextMemory:
             least = known.length if known.edition == edition else max(0, covers - 1)
         with self._lock:
             for at in range(seen.length - 1, least - 1, -1):
-                found = next((each for who in whos if (each := self._entries.choice(place, who, links[at]))), None)
-                if found is not None:
-                    record, covers = found.record, at + 1
-                    break
+                for who in whos:
+                    found = self._entries.choice(place, who, links[at])
+                    if found is not None:
+                        return Chosen(found.record, at + 1, seen.length, edition)
         return Chosen(record, covers, seen.length, edition)
 
     def _level_of_beginning(self, owner: str, who: Recognised) -> int:
