@@ -113,16 +113,21 @@ class ToolResultClearer(ClearingOptions, ContextLayer):
             if stream is not None:
                 return stream
         opened = arrived.opened(editing)
-        window = yield from self._window(opened)
-        context = yield from editing.replay(opened, limit=window or 0 if self._by_shares else 0)
+        by_shares = self._by_shares
+        if self.max_context_tokens == "auto" and (by_shares or self.clear_at_least == "pays" or opened.is_unstable):
+            window = yield from self._window(opened, by_shares)
+        else:  # nothing depends on one that is not stated
+            window = None if self.max_context_tokens == "auto" else self.max_context_tokens
+        context = yield from editing.replay(opened, limit=window or 0 if by_shares else 0)
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
         whole = context
-        if strategy.is_due(context):
+        is_due = strategy.is_due(context)
+        if is_due:
             context = without_left_out(context, opened, (yield from arrived.folded_behind()))
         if self.token_count_method == "model" and not opened.is_anchored:
             context = yield from self._counted(context, whole, opened)
-        if strategy.is_due(context):
+        if is_due if context is whole else strategy.is_due(context):
             context = yield from self._cleared(context, opened)
         return (yield from arrived.onward(editing, context, opened))
 
@@ -185,13 +190,8 @@ class ToolResultClearer(ClearingOptions, ContextLayer):
     def _weighed(self, opened: Opened) -> Context:
         return self._editing.reports.corrected(opened, opened.context)
 
-    def _window(self, opened: Opened) -> Asking[int | None]:
-        """Return the window, where anything depends on it."""
-        if self.max_context_tokens != "auto":
-            return self.max_context_tokens
-        needed = self._by_shares
-        if not needed and self.clear_at_least != "pays" and not opened.is_unstable:
-            return None
+    def _window(self, opened: Opened, needed: bool) -> Asking[int | None]:
+        """Return the model's window. Warns if it is ``needed``, and nobody knows it."""
         window = yield from ask(AskWindow(self.windows, self.inner, opened.context.request.options.model))
         if window is not None:
             opened.context = opened.context.against_window(window)
