@@ -244,7 +244,10 @@ def term_in(entries: Terms[K, V], term: K) -> V | None:
 def with_term(entries: Terms[K, V], term: K, value: V) -> Terms[K, V]:
     """Return the entries of a conversation with one under what it depends on; where there are too many of others, these
     go."""
-    for at, known in enumerate(entries):
-        if known[0] == term:
-            return (*entries[:at], *entries[at + 1 :], (term, value))
-    return (*entries, (term, value)) if len(entries) < _MOST_TERMS else ((term, value),)
+    new = ((term, value),)
+    if not entries or (len(entries) == 1 and entries[0][0] == term):
+        return new
+    for at, (known, _) in enumerate(entries):
+        if known == term:
+            return entries[:at] + entries[at + 1 :] + new
+    return entries + new if len(entries) < _MOST_TERMS else new

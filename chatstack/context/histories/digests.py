@@ -78,18 +78,16 @@ def _kept_of(message: Message) -> tuple[object, ...]:
             return message.role, message.pinned, "", (("result", only.output, only.is_error),)
         if type(only) is Text:
             text, parts = only.text, ()
-    texts: list[str] = []
     others: list[object] = []
     for part in parts:
         if type(part) is Text:
-            texts.append(part.text)
+            text += part.text
         elif type(part) is ToolCall:
             others.append(("call", part.name, _values_of(part.arguments)))
         elif type(part) is ToolResult:
             others.append(("result", part.output, part.is_error))
         elif message.role != "assistant" or type(part) not in _LEFT_OUT_OF_ANSWERS:
             others.append(part)
-    text = text or "".join(texts)
     if message.role == "assistant" and text:
         text = _folded(text)
     return message.role, message.pinned, text, tuple(others)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 
+import msgspec
+
 from chatstack.context.histories.conversations import Conversation, LastAnswer, Reached, Terms, with_term
 from chatstack.context.histories.digests import soft_hash
 from chatstack.context.histories.history import History
@@ -28,17 +30,14 @@ at most ``_APART`` times as far back as the next, so that one is near wherever t
 _APART = 3
 
 
-class Entry:
+class Entry(msgspec.Struct, eq=False):
     """The state of a conversation at one answer."""
 
-    __slots__ = ("answered", "ends_turn", "length", "reached", "reports")
-
-    def __init__(self, length: int = 0, *, ends_turn: bool = False) -> None:
-        self.length = length
-        self.ends_turn = ends_turn
-        self.answered: LastAnswer | None = None
-        self.reports = NOTHING_REPORTED
-        self.reached: Terms[int, Reached] = ()
+    length: int = 0
+    ends_turn: bool = False
+    answered: LastAnswer | None = None
+    reports: Rows = NOTHING_REPORTED
+    reached: Terms[int, Reached] = ()
 
     def keep_reports(self, reports: Rows, length: int) -> None:
         """Keep what is known at a request of that length: the last report under whatever terms, as its conversation
