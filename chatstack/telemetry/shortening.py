@@ -3,7 +3,6 @@ context, so that layers which do not know of it cannot lose it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, cast
 
 from opentelemetry import context as otel
@@ -49,8 +48,7 @@ class LeftOut(NamedTuple):
         return f"{self.messages_sent:,} of {self.messages_came:,} messages sent, about {self.tokens:,} tokens left out"
 
 
-@dataclass(frozen=True, slots=True)
-class _Shortened:
+class _Shortened(NamedTuple):
     """All edits up to here: ``came`` are the messages before the first edit, ``sent`` those after the last; ``fewer``
     messages, and ``tokens`` less."""
 
