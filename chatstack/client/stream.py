@@ -113,7 +113,8 @@ class ChatStream:
         An empty answer raises ``BrokenStreamError`` here, too, so that a fallback can ask its next client.
         """
         stream = cls(source)
-        stream._head = head = deque[ChatUpdate]()
+        head: deque[ChatUpdate] = deque()  # deque[ChatUpdate]() takes 0.7 µs more, for each answer
+        stream._head = head
         try:
             while True:
                 update = await source.__anext__()

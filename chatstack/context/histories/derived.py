@@ -96,7 +96,8 @@ class Derived:
     ) -> tuple[History, Conversation, bool]:
         """Return the history in that form, the state of its conversation, and True if it is the form that was used
         last."""
-        forms, past = seen.history.forms, list[int]()
+        forms = seen.history.forms
+        past: list[int] = []
         known = forms.get(form)
         if known is not None:
             if conversation[: len(known[0].messages)] == known[0].messages:

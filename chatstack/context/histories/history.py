@@ -268,12 +268,11 @@ class History:
         hashes = self._hashes
         if len(hashes) < length:
             with self._lock:
-                prefix = hashes[-1] if hashes else 0
-                new = self.messages[len(hashes) : length]
-                if self.root is self:
-                    hashes.extend([prefix := hash((prefix, message)) for message in new])
-                else:  # by their fields, as a message keeps its hash, and nobody else asks an edited one
-                    hashes.extend([prefix := hash((prefix, *astuple(message))) for message in new])
+                prefix, is_whole = hashes[-1] if hashes else 0, self.root is self
+                for message in self.messages[len(hashes) : length]:
+                    # Of an edited form by their fields: a message keeps its hash, and nobody else asks an edited one.
+                    prefix = hash((prefix, message)) if is_whole else hash((prefix, *astuple(message)))
+                    hashes.append(prefix)
         return hashes[length - 1]
 
     def links(self, length: int) -> Links:

@@ -163,7 +163,8 @@ class Recogniser:
     def _found(self, conversation: tuple[Message, ...], who: str) -> _Found:
         """Find the longest known history that this one continues, one of the same conversation first; else the one that
         it goes on from further back, or one that differs only in its beginning."""
-        length, others, going = len(conversation), _NOT_FOUND, list[_Found]()
+        length, others = len(conversation), _NOT_FOUND
+        going: list[_Found] = []  # list[_Found]() takes 0.5 µs more, for each call
         for at in _ends_of(length):
             alike = at + 1
             for history in self._places.get(_place(conversation, at), ()):
