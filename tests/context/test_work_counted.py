@@ -223,3 +223,19 @@ def test_to_clear_results_of_a_known_history_nothing_is_paired_or_grouped_anew(
     asyncio.run(check())
     cleared = [each for each in model.requests[-1].messages if each.original is not each]
     assert len(cleared) == 102 - 3
+
+
+def test_what_context_layers_add_to_a_call_with_nothing_to_edit_is_few_python_calls() -> None:
+    """210 (3.11), each of 0.1 to 0.2 µs; they were 245 with generators, casts, and questions that were asked twice."""
+
+    def calls(stack: ChatStack) -> int:
+        client, history, found = stack.build(), [Message.user("task"), *rounds(0, 100)], 0
+        with asyncio.Runner() as runner:
+            for number in range(100, 104):
+                history.extend(rounds(number, 1))
+                found = calls_of(lambda: runner.run(client.get_response(history)))
+        return found
+
+    stack = ChatStack(ScriptedClient(), memory=ContextMemory())
+    layers = stack.use(ToolResultClearer).use(ContextWindowGuard, max_context_tokens=1_000_000, prune_on_overflow=True)
+    assert 0 < calls(layers) - calls(stack) <= 220

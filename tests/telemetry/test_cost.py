@@ -77,8 +77,8 @@ def test_with_nothing_configured_a_turn_asks_whether_it_is_silent_and_does_nothi
     counted = calls_of(stack_of(telemetry), streaming=streaming)
     assert calls_in(SPANS, counted) == 0  # no span is started, none is looked for
     assert calls_in(os.path.join(OURS, "spans.py"), counted) == 0
-    assert 0 < calls_in(OURS, counted) <= 30
-    assert 0 < calls_in(API, counted) <= 15
+    assert 0 < calls_in(OURS, counted) <= 20
+    assert 0 < calls_in(API, counted) <= 10
 
 
 def test_with_nothing_configured_a_chunk_costs_nothing() -> None:
