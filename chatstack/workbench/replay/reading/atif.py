@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import cast
 
 from chatstack.errors import InputError
-from chatstack.providers.extras import WireObject, object_or_empty
-from chatstack.workbench.replay.reading.contexts import MISSING, Context, object_in, text_in
+from chatstack.providers.extras import WireObject, object_or_empty, text_in
+from chatstack.workbench.replay.reading.contexts import MISSING, Context, object_in
 from chatstack.workbench.replay.reading.usages import RecordedCall, atif_call
 
 _VERSION = "ATIF-v"

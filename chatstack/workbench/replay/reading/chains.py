@@ -11,9 +11,9 @@ from typing import cast
 
 from chatstack.errors import InputError
 from chatstack.providers.converters import from_openai_responses
-from chatstack.providers.extras import WireObject
+from chatstack.providers.extras import WireObject, text_in
 from chatstack.workbench.replay.reading.codex import is_output
-from chatstack.workbench.replay.reading.contexts import Context, Kept, Notes, text_in, values_of
+from chatstack.workbench.replay.reading.contexts import Context, Kept, Notes, values_of
 from chatstack.workbench.replay.reading.exchanges import body_in
 from chatstack.workbench.replay.reading.signs import form_of
 from chatstack.workbench.replay.reading.trees import Path, Turn, TurnTree

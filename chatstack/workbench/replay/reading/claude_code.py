@@ -19,7 +19,7 @@ from typing import cast
 import msgspec
 
 from chatstack.providers.converters import from_anthropic
-from chatstack.providers.extras import WireObject, object_or_empty
+from chatstack.providers.extras import WireObject, object_or_empty, text_in
 from chatstack.workbench.replay.reading.contexts import (
     MISSING,
     Context,
@@ -30,7 +30,6 @@ from chatstack.workbench.replay.reading.contexts import (
     named,
     note,
     object_in,
-    text_in,
     values_of,
 )
 from chatstack.workbench.replay.reading.trees import Path, Turn, TurnTree

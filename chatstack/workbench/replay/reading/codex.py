@@ -17,7 +17,7 @@ import msgspec
 
 from chatstack.errors import InputError
 from chatstack.providers.converters import from_openai_responses
-from chatstack.providers.extras import WireObject, object_or_empty
+from chatstack.providers.extras import WireObject, object_or_empty, text_in
 from chatstack.providers.openai.responses_wire import item_type
 from chatstack.workbench.replay.reading.contexts import (
     MISSING,
@@ -29,7 +29,6 @@ from chatstack.workbench.replay.reading.contexts import (
     named,
     note,
     object_in,
-    text_in,
     values_of,
 )
 from chatstack.workbench.replay.reading.usages import RecordedCall, recorded_call

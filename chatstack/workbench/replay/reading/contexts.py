@@ -129,12 +129,6 @@ def named(value: object) -> str:
     return repr(value[:_NAME_CHARS]) if isinstance(value, str) else "no name"
 
 
-def text_in(fields: Mapping[str, object], name: str) -> str:
-    """Return the text of a field; "" if it is none."""
-    value = fields.get(name)
-    return value if isinstance(value, str) else ""
-
-
 def object_in(fields: Mapping[str, object], name: str, where: str) -> WireObject:
     """Return the object of a field. Raises ``InputError`` if it is none."""
     value = fields.get(name)
