@@ -91,6 +91,17 @@ def no_json(arguments: str) -> WireObject:
     return {"INVALID_JSON": arguments}
 
 
+def call_input(arguments: str) -> WireObject:
+    """Return a call's arguments as the object that the wire wants.
+
+    The arguments of a call that was cut off are no object. See ``no_json``.
+    """
+    try:
+        return msgspec.json.decode(arguments.strip() or "{}", type=dict[str, object])
+    except (msgspec.DecodeError, RecursionError):
+        return no_json(arguments)
+
+
 def json_arguments(arguments: str) -> str:
     """Return the arguments of a call as JSON, as some servers read them, those of a call that was cut off too. Blank
     ones are none."""

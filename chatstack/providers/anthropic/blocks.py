@@ -15,18 +15,16 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
-import msgspec
-
 from chatstack.errors import InputError
 from chatstack.providers.call_ids import CallIds
 from chatstack.providers.extras import (
     WireObject,
     as_list,
     as_object,
+    call_input,
     decoded_object,
     encoded,
     encoded_extra,
-    no_json,
     text_in,
     with_extra,
     without_nulls,
@@ -98,17 +96,6 @@ def call_ids(declared: Collection[str] | None) -> CallIds:
     return CallIds(
         {"tool_use": "id"}, {"tool_result": "tool_use_id"}, allowed=_CALL_ID, declared=declared, longest_name=128
     )
-
-
-def call_input(arguments: str) -> WireObject:
-    """Return a call's arguments as the object that the wire wants.
-
-    The arguments of a call that was cut off are no object. See ``no_json``.
-    """
-    try:
-        return msgspec.json.decode(arguments.strip() or "{}", type=dict[str, object])
-    except (msgspec.DecodeError, RecursionError):
-        return no_json(arguments)
 
 
 def call_arguments(given: object) -> str:

@@ -15,12 +15,11 @@ from chatstack.providers.anthropic.blocks import (
     block_to_call,
     block_to_part,
     call_arguments,
-    call_input,
     objects,
 )
 from chatstack.providers.anthropic.native import applied_edits
 from chatstack.providers.anthropic.wire import message_of, overhead_from_wire, usage_from_wire
-from chatstack.providers.extras import WireObject, without_nulls
+from chatstack.providers.extras import WireObject, call_input, without_nulls
 from chatstack.providers.failures import stream_ended, window_full
 from chatstack.values.parts import Part, Reasoning, Text, ToolCall
 from chatstack.values.responses import CallDelta, ChatUpdate, FinishReason, Usage

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from chatstack import ChatResponse
-from chatstack.providers.anthropic.blocks import call_input
-from chatstack.providers.extras import WireObject
+from chatstack.providers.extras import WireObject, call_input
 from chatstack.providers.wires import Form
 from chatstack_gateway.answer_events import AnswerWriter, Block, made_id
 from chatstack_gateway.answer_terms import CHAT_FINISHES, INCOMPLETE, STOP_REASONS, usage_of

@@ -11,10 +11,16 @@ import mimetypes
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-import msgspec
-
 from chatstack.errors import InputError
-from chatstack.providers.extras import WireObject, as_object, decoded_object, encoded, encoded_extra, with_extra
+from chatstack.providers.extras import (
+    WireObject,
+    as_object,
+    call_input,
+    decoded_object,
+    encoded,
+    encoded_extra,
+    with_extra,
+)
 from chatstack.values.data_urls import split_data_url
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 
@@ -45,7 +51,7 @@ def part_to_wire(part: Part) -> WireObject | None:
         case File():
             return with_extra(_file(part), part.extra_json, WIRE, "File")
         case ToolCall():
-            call: WireObject = {**_id_field(part.id), "name": part.name, "args": call_args(part.arguments)}
+            call: WireObject = {**_id_field(part.id), "name": part.name, "args": call_input(part.arguments)}
             return with_extra({"functionCall": call}, part.extra_json, WIRE, "ToolCall")
         case Reasoning():
             is_ours = part.provider == PROVIDER and part.item_json
@@ -100,18 +106,6 @@ def result_to_wire(part: ToolResult, name: str) -> WireObject:
 def missing_result(call: ToolCall) -> WireObject:
     """Return a response for a call whose result is not in the history: the API refuses a call without one."""
     return result_to_wire(ToolResult(call.id, call.name, "the call has no result", is_error=True), call.name)
-
-
-def call_args(arguments: str) -> WireObject:
-    """Return a call's arguments as the object that the wire wants.
-
-    The arguments of a call that was cut off are no object. Their text goes under ``INVALID_JSON``, so that the model
-    sees what it wrote.
-    """
-    try:
-        return msgspec.json.decode(arguments.strip() or "{}", type=dict[str, object])
-    except (msgspec.DecodeError, RecursionError):
-        return {"INVALID_JSON": arguments}
 
 
 def _call_from_wire(fields: Mapping[str, object], call: Mapping[str, object], made_id: str) -> ToolCall:
