@@ -102,7 +102,8 @@ class Allowance:
         if price is None or _dollars(Usage(1, 1), price) is None:
             raise WiringError(
                 f"{self.owner}: the price of {asked!r} is not known, so max_cost cannot be kept; give "
-                "price=Price(...), or install the tables: pip install 'chatstack-core[prices]'",
+                "price=Price.per_million(input=..., output=...), or install the tables: "
+                "pip install 'chatstack-core[prices]'",
                 layer=self.owner,
                 parameter="price",
             )

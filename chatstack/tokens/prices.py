@@ -14,17 +14,20 @@ import importlib.metadata
 import re
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from chatstack.client.protocol import ProviderInfo
+from chatstack.errors import WiringError
 from chatstack.tokens.caching import CACHE_SECONDS
 from chatstack.tokens.published import published
 from chatstack.values.responses import Usage
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice
+
+Dollars: TypeAlias = float | Decimal
 
 TERMS_DATE = "2026-11-22"
 _MILLION = 1_000_000
@@ -79,8 +82,8 @@ class Split(msgspec.Struct, frozen=True):
 
 
 class Price(msgspec.Struct, frozen=True):
-    """Price of one model. ``write`` is None if the price of a cache write is not published, ``output`` if that of
-    answers is not; ``write_for_an_hour`` if no cache lives that long."""
+    """Price of one model; ``Price.per_million`` makes one from dollars. ``write`` is None if the price of a cache write
+    is not published, ``output`` if that of answers is not; ``write_for_an_hour`` if no cache lives that long."""
 
     model: str
     provider: str
@@ -92,6 +95,34 @@ class Price(msgspec.Struct, frozen=True):
     source: str = ""
     output: Rate | None = None
     write_for_an_hour: Rate | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("input", "read", "write", "output", "write_for_an_hour"):
+            given = getattr(self, name)
+            if not (isinstance(given, Rate) or (given is None and name not in ("input", "read"))):
+                told = "must be a Rate; Price.per_million(input=..., output=...) takes dollars"
+                raise WiringError(f"Price: {name}={given!r} {told}", parameter=name)
+
+    @classmethod
+    def per_million(
+        cls,
+        *,
+        input: Dollars,
+        output: Dollars,
+        cache_read: Dollars | None = None,
+        cache_write: Dollars | None = None,
+        model: str = "",
+        provider: str = "",
+    ) -> Price:
+        """Return a price of your own, in dollars for a million tokens: of a model that is in no table, or as agreed.
+
+        What is read from the provider's cache, or written to it, costs as much as other input if it is not given.
+        Raises ``WiringError`` for what is no amount.
+        """
+        plain, answers = _own_rate("input", input), _own_rate("output", output)
+        read = plain if cache_read is None else _own_rate("cache_read", cache_read)
+        write = plain if cache_write is None else _own_rate("cache_write", cache_write)
+        return cls(model, provider, plain, read, write, source="given", output=answers)
 
     def with_long_cache(self) -> Price:
         """Return the price with a cache that lives an hour, if there is one."""
@@ -175,6 +206,15 @@ def _tables_told() -> str:
         return f"genai-prices {importlib.metadata.version('genai-prices')}"
     except importlib.metadata.PackageNotFoundError:  # a bundle without metadata
         return "genai-prices"
+
+
+def _own_rate(name: str, dollars: object) -> Rate:
+    if isinstance(dollars, int | float | Decimal) and not isinstance(dollars, bool):
+        amount = Decimal(str(dollars))
+        if amount.is_finite() and amount >= 0:
+            return Rate(amount)
+    told = f"Price.per_million: {name}={dollars!r} must be dollars for a million tokens, 0 or more"
+    raise WiringError(told, parameter=name)
 
 
 def _rate(prices: ModelPrice, name: str) -> Rate | None:

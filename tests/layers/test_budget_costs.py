@@ -163,7 +163,9 @@ def test_a_summary_costs_what_the_model_that_wrote_it_costs_or_else_the_one_that
 @pytest.mark.parametrize("named", [None, "no-such-model-9"])
 def test_an_unknown_price_is_said_before_anything_is_sent(named: str | None) -> None:
     provider = Priced(Usage(1), model="no-such-model-9" if named is None else "gpt-4o")
-    with pytest.raises(WiringError, match=r"the price of 'no-such-model-9' is not known.*price=Price\(") as caught:
+    with pytest.raises(
+        WiringError, match=r"the price of 'no-such-model-9' is not known.*price=Price.per_million\("
+    ) as caught:
         ask(provider, max_cost=1, options=ChatOptions(model=named))
     assert (caught.value.layer, caught.value.parameter) == ("Budget", "price")
     assert provider.requests == []
@@ -185,6 +187,34 @@ def test_without_the_tables_every_price_is_unknown(monkeypatch: pytest.MonkeyPat
 def test_a_price_without_output_is_no_price() -> None:
     with pytest.raises(WiringError, match="is not known"):
         ask(Priced(Usage(1)), max_cost=1, price=Price("m", "p", Rate(Decimal(1)), Rate(Decimal(1)), None))
+
+
+def test_a_price_of_ones_own_is_given_in_dollars_for_a_million_tokens() -> None:
+    usage = Usage(MILLION, MILLION, 200_000, 100_000)
+    price = Price.per_million(input=2, output=Decimal("8"), cache_read=0.5, cache_write=2.5)
+    assert spent(Priced(usage, model="no-such-model-9"), price=price) == Decimal("9.75")  # 1.4 + 0.1 + 0.25 + 8
+    assert spent(Priced(usage), price=Price.per_million(input=2, output=8)) == 10
+    assert spent(Priced(usage), price=Price.per_million(input=0, output=0.1, cache_write=1)) == 1  # in five rounds
+
+
+@pytest.mark.parametrize("amount", [-1, float("nan"), Decimal("Infinity"), "3", True, None])
+def test_a_price_that_is_no_amount_is_refused_where_it_is_given(amount: Any) -> None:
+    with pytest.raises(
+        WiringError, match=r"Price\.per_million: output=.* must be dollars for a million tokens"
+    ) as caught:
+        Price.per_million(input=1, output=amount)
+    assert caught.value.parameter == "output"
+
+
+def test_a_number_in_the_place_of_a_rate_is_refused_with_the_way_to_give_one() -> None:
+    number: Any = 3.0
+    nothing: Any = None
+    with pytest.raises(
+        WiringError, match=r"Price: read=3.0 must be a Rate; Price.per_million\(input=..., output=...\)"
+    ):
+        Price("m", "p", Rate(Decimal(1)), number, None)
+    with pytest.raises(WiringError, match="Price: input=None"):
+        Price("m", "p", nothing, Rate(Decimal(1)), None)
 
 
 def test_what_nobody_says_the_price_of_writing_is_counted_as_input() -> None:
