@@ -310,6 +310,35 @@ def test_what_is_forgotten_while_it_is_being_put_is_not_kept(error: Exception | 
     run(check())
 
 
+def test_what_is_put_while_the_notes_are_read_is_forgotten_with_them() -> None:
+    async def check() -> None:
+        store = DictStore()
+        shared = SharedDecisions(store)
+        noting, read = asyncio.Event(), asyncio.Event()
+
+        async def before() -> None:
+            if store.calls[-1][0] == "put" and not read.is_set():
+                noting.set()
+                await read.wait()
+
+        store.before = before
+        putting = asyncio.create_task(shared.put("guard", LINKS[3], FIRST, HISTORY, under=LINKS[0]))
+        await noting.wait()
+        find = store.find
+
+        async def find_and_wait(owner: str, links: Sequence[bytes]) -> tuple[bytes, bytes] | None:
+            found = await find(owner, links)
+            read.set()
+            await putting
+            return found
+
+        store.find = find_and_wait  # type: ignore[method-assign]
+        await shared.forget(LINKS[:1])
+        assert store.kept == {}
+
+    run(check())
+
+
 def test_only_what_is_ours_is_told_in_full() -> None:
     """What a driver says may hold an address with a password in it."""
     assert "it is locked" in find(SharedDecisions(DictStore(Fails(StoreError("it is locked"))))).problem

@@ -222,8 +222,10 @@ class SharedDecisions:
             self._unkept.forget()
             await self.store.forget()
             return
+        gone = {*links}
+        self._unkept.forget(gone)  # before its notes are read, which what is being put may yet add to
         noted_links, unreadable = await read_notes(self.store, links)
-        gone = {*links, *noted_links}
+        gone |= noted_links
         self._unkept.forget(gone)
         await self.store.forget(sorted(gone))
         if unreadable:
