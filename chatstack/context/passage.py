@@ -138,6 +138,7 @@ class Passage:
         "_above",
         "_bases",
         "_contexts",
+        "_forgets",
         "_opening",
         "_outer",
         "_request",
@@ -164,6 +165,7 @@ class Passage:
         self.layers = layers
         self.inner = inner
         self.memory = memory
+        self._forgets = memory.forgets
         self.provider_clears = 0
         """The tokens that the provider clears by itself, as layers up to here have asked it to."""
         self.has_references = False
@@ -272,6 +274,7 @@ class Passage:
             before=before,
             shortened=arrived.shortened,
             last_answer=last,
+            forgets=self._forgets,
             provider_clears=self.provider_clears or (0 if last is None else _cleared_again(last, request)),
         )
 

@@ -176,4 +176,7 @@ def _with(services: ContextServices, layer: ContextLayer) -> ContextLayer:
 
 async def _share(passage: Passage) -> None:
     for step, bound in passage.bound:
-        await step.editing.binding.share(bound, step.opened)
+        for each in bound:
+            if passage.memory.has_forgotten(step.opened.seen, step.opened.forgets):
+                return
+            await step.editing.binding.share([each], step.opened)

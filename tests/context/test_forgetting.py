@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 from hypothesis import given
@@ -83,6 +84,41 @@ def test_notes_are_used_with_the_records_that_they_lead_to_as_stores_let_go_of_w
         await Process(recipe, memory=over(store)).ask([*talk.messages, Message.user("and?")], None)
         used = {about[0] for what, owner, about in store.calls if (what, owner) == ("find", OWNER)}
         assert notes & used
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "during"),
+    [
+        *itertools.product(["guard", "summarizer", *DROPPING], ["answer", "put"]),
+        *itertools.product(SUMMARIZING, ["summary"]),
+    ],
+)
+def test_a_call_puts_nothing_more_of_a_history_that_is_forgotten_meanwhile(recipe: str, during: str) -> None:
+    async def check() -> None:
+        talk, store = await to_the_end(Talk((), LONG), Process(recipe)), DictStore()
+        memory, forgotten_at = over(store), list[int]()
+        process = Process(recipe, memory=memory)
+        asked = {"put": process.model.requests, "summary": process.writer.requests}.get(during)
+
+        async def forget() -> None:
+            if not forgotten_at:
+                forgotten_at.append(len(store.calls))
+                answers = [each for each in process.model.answers if isinstance(each, Message)]
+                await memory.forget_stored([*talk.given[-1], *answers])
+
+        async def before() -> None:
+            if asked and store.calls[-1][0] == "put":
+                await forget()
+
+        store.before = before
+        async with process.client.get_streaming_response(talk.given[-1], conversation_id="one") as stream:
+            async for _ in stream:
+                if during == "answer":
+                    await forget()
+        assert forgotten_at
+        assert {owner for owner, _ in store.kept} <= {OWNER}
 
     asyncio.run(check())
 

@@ -30,7 +30,7 @@ class Opened(msgspec.Struct):
     came before.
     ``provider_clears``: the tokens of it that the provider clears by itself, as a layer outside has asked it to.
     ``reached``: the progress of the strategy after it, and the hash that this is kept under.
-    ``ahead``: the next edit, if it is planned before it is due.
+    ``ahead``: the next edit, if it is planned before it is due. ``forgets``: that of the memory as the request came.
     """
 
     context: Context
@@ -56,6 +56,7 @@ class Opened(msgspec.Struct):
     provider_clears: int = 0
     reached: tuple[int, Reached] | None = None
     ahead: Planned | Wait | None = None
+    forgets: int = 0
 
     def know(self, reached: Reached) -> None:
         """Take over the known progress of the strategy over its history."""

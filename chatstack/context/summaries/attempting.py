@@ -99,7 +99,6 @@ class SummaryAttempting:
         """Write a summary and keep it; return the one in force, as another process may have been quicker. None if that
         fails."""
         memory = self.editing.memory
-        forgets = memory.forgets
         try:
             summary = self._summary((yield from ask(writing)), context, due.cut)
             if context.after(self.strategy.plan(context, due.cut, summary)).tokens >= context.tokens:
@@ -110,7 +109,7 @@ class SummaryAttempting:
             told = f"{failure.reason}; it is tried again in {rest:g} seconds at the earliest"
             say_not_summarized(self.editing.telemetry, self.strategy.name, context, told, failure.kind, span)
             return None
-        if memory.has_forgotten(opened.seen, forgets):  # then nothing of it is kept anywhere
+        if memory.has_forgotten(opened.seen, opened.forgets):  # then nothing of it is kept anywhere
             return summary
         return (yield from ask(KeepSummary(self.kept, due.subject, summary, opened.seen)))
 

@@ -117,7 +117,7 @@ class FindCut:
 
 @dataclass(frozen=True, slots=True)
 class KeepCut:
-    """The wish to keep a cut for a conversation with an id."""
+    """The wish to keep a cut for a conversation with an id, unless it is forgotten meanwhile."""
 
     kept: KeptSummaries
     opened: Opened
@@ -126,7 +126,9 @@ class KeepCut:
     sent: int
 
     async def answer(self) -> None:
-        await self.kept.keep_cut(self.opened.seen, self.record, self.opened.context, self.model, self.sent)
+        kept, opened = self.kept, self.opened
+        if not kept.agreement.memory.has_forgotten(opened.seen, opened.forgets):
+            await kept.keep_cut(opened.seen, self.record, opened.context, self.model, self.sent)
 
 
 class Due(NamedTuple):
