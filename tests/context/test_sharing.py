@@ -310,6 +310,32 @@ def test_what_is_forgotten_while_it_is_being_put_is_not_kept(error: Exception | 
     run(check())
 
 
+def test_what_is_forgotten_while_it_is_being_put_is_taken_out_of_a_store_that_is_left_alone() -> None:
+    async def check() -> None:
+        store = DictStore()
+        shared = SharedDecisions(store)
+        begun, forgotten = asyncio.Event(), asyncio.Event()
+
+        async def before() -> None:
+            what, _, about = store.calls[-1]
+            if what == "put" and about == LINKS[1]:
+                raise OSError
+            if what == "put":
+                begun.set()
+                await forgotten.wait()
+
+        store.before = before
+        putting = asyncio.create_task(shared.put("guard", LINKS[3], FIRST, HISTORY))
+        await begun.wait()
+        assert (await shared.put("guard", LINKS[1], FIRST, HISTORY[:2])).problem
+        await shared.forget(LINKS)
+        forgotten.set()
+        assert not (await putting).problem
+        assert store.kept == {}
+
+    run(check())
+
+
 def test_what_is_put_while_the_notes_are_read_is_forgotten_with_them() -> None:
     async def check() -> None:
         store = DictStore()

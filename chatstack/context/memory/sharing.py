@@ -179,7 +179,7 @@ class SharedDecisions:
         finally:
             is_wanted = self._unkept.end(entry, is_kept=is_kept)
         if not is_wanted:
-            told = (await self._attempt(partial(self.store.forget, [entry.link]), writes=True))[2]
+            told = (await self._attempt(partial(self.store.forget, [entry.link]), writes=True, anyway=True))[2]
             problem = problem or told
         return is_kept, there, problem
 
@@ -245,12 +245,17 @@ class SharedDecisions:
         self._unusable.add(known)
         return f"a stored decision cannot be used: {error}"
 
-    async def _attempt(self, ask: Callable[[], Awaitable[T]], *, writes: bool = False) -> tuple[bool, T | None, str]:
-        """Query the store. Return True if it answered, the answer, and the problem, "" if it was reported before."""
+    async def _attempt(
+        self, ask: Callable[[], Awaitable[T]], *, writes: bool = False, anyway: bool = False
+    ) -> tuple[bool, T | None, str]:
+        """Query the store, ``anyway`` also while it is left alone. Return True if it answered, the answer, and the
+        problem, "" if it was reported before."""
         outage = self._no_writes if writes else self._outage
         ticket = None if writes and self._outage.rests else outage.ticket()
         if ticket is None:
-            return False, None, ""
+            if not anyway:
+                return False, None, ""
+            ticket = -1  # of no call that its outage counts
         limit = asyncio.timeout(None)
         try:
             # Awaited here, not in a new task: a cancellation reaches the store, and leaves no task behind.
