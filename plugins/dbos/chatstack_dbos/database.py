@@ -102,7 +102,8 @@ class Database:
     def insert(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run one statement for each row, in one transaction."""
         with self.engine.begin() as connection:
-            connection.execute(sa.text(statement), rows)
+            for row in rows:  # PostgreSQL bounds no wait within the pipeline that psycopg would run many in
+                connection.execute(sa.text(statement), row)
 
     def rewrite(self) -> bool:
         """Rewrite SQLite's file, and empty its write-ahead log: both would still hold what was deleted, as SQLite

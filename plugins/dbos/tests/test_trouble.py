@@ -16,12 +16,16 @@ from typing import Any
 import psycopg
 import pytest
 from processes import check, until, wait_for, workers_on
+from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError
 from test_runs import everything_in, in_worker, letters
 from worker_process import QUICK, make_context
 
 from chatstack import IterativeLoop, Message, StoreError, ToolCall, tool
 from chatstack.testing import ScriptedClient
 from chatstack_dbos import DurableLoop, DurableRuns, RunWorker, execution
+from chatstack_dbos import database as database_module
+from chatstack_dbos.database import Database
 
 HOUR = 3_600.0
 QUICKER = QUICK | {"dead_after_seconds": 0.9}
@@ -194,6 +198,23 @@ def test_a_worker_that_wakes_up_after_its_run_was_forgotten_leaves_nothing_of_it
         await runs.aclose()
 
     asyncio.run(story())
+
+
+def test_a_lock_that_is_held_while_rows_are_written_is_given_up(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a worker that was stopped before it committed: or nobody could delete the run until it goes on."""
+    monkeypatch.setattr(database_module, "_LOCK_SECONDS", 0.2)
+    database = Database(postgres)
+    database.run("CREATE TABLE kept (word TEXT)")
+
+    def held(_: object) -> None:
+        with psycopg.connect(postgres) as connection:
+            connection.execute("SET statement_timeout = '10s'")
+            connection.execute("LOCK TABLE kept IN EXCLUSIVE MODE")  # waits for whoever writes
+
+    event.listen(database.engine, "commit", held)
+    with pytest.raises(DBAPIError, match="idle-in-transaction"):
+        database.insert("INSERT INTO kept VALUES (:word)", [{"word": "one"}, {"word": "two"}])
+    database.close()
 
 
 def test_a_full_disk_fails_no_run_and_what_was_written_is_not_done_again(database: str, tmp_path: Path) -> None:
