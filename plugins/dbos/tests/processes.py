@@ -54,22 +54,19 @@ class Workers:
         self._of(process_id).join()
 
     def freeze(self, process_id: int) -> None:
-        """Stop one where it is; with SQLite not within a write, as nobody could write until it goes on."""
+        """Stop one where it is; with SQLite not within a write, a read or a checkpoint: until it goes on nobody could
+        write, or empty the log, as ``forget`` does."""
         _stop(process_id)
-        while self.database.startswith("sqlite") and not self._is_writable():
+        while self.database.startswith("sqlite") and not self._is_free():
             os.kill(process_id, signal.SIGCONT)
             time.sleep(0.01)
             _stop(process_id)
 
-    def _is_writable(self) -> bool:
+    def _is_free(self) -> bool:
         path = self.database.removeprefix("sqlite:///")
-        with closing(sqlite3.connect(path, timeout=2, isolation_level=None)) as connection:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError:
-                return False
-            connection.execute("ROLLBACK")
-            return True
+        with closing(sqlite3.connect(path, timeout=2)) as connection:
+            is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return not is_busy
 
     def end(self) -> None:
         for process in self.processes:
