@@ -217,6 +217,26 @@ if __name__ == "__main__":
 """
 
 
+BLOCKED = """
+import signal
+from chatstack_dask import workers
+
+if __name__ == "__main__":
+    with workers(jobs=2) as opened:
+        masks = opened.client.run(lambda: signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+        print(*masks.values())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no masks of signals there")
+def test_no_worker_is_interrupted_from_its_first_moment_on(tmp_path: Path) -> None:
+    """In a process of its own, as the first one that ``multiprocessing`` starts in a process changes the mask."""
+    program = tmp_path / "blocked.py"
+    program.write_text(BLOCKED)
+    said = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True, timeout=120)
+    assert said.stdout == "True True\n"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("how", ["interrupted", "killed"])
 def test_however_it_is_ended_no_process_is_left(how: str, tmp_path: Path) -> None:
