@@ -20,7 +20,7 @@ _CODES = frozenset({
 })  # fmt: skip
 
 # No window has more digits; Python refuses to read numbers of thousands of them.
-_N = r"(?P<{}>[0-9,]{{0,14}}[0-9])(?![0-9])"
+_N = r"(?P<{}>[0-9,]{{0,14}}[0-9])(?!,?[0-9])"
 _ACTUAL, _MORE, _LIMIT = _N.format("actual"), _N.format("more"), _N.format("limit")
 
 
@@ -44,7 +44,7 @@ _WINDOW = "context (?:window|length|size|limit)"
 # What stands behind a limit that is none of the input's in tokens.
 _OTHER = (
     r"(?! ?(?:tokens? )?(?:bytes|char|[kmg]i?b\b|letter|utf|per |completion|output|length|"
-    r"for (?:the )?(?:tool|function|field|param|metadata)))"
+    r"for (?:the )?(?:tool|function|field|param(?:eter)?|metadata)s?\b))"
 )
 
 # In lower case, as the text is: patterns that ignore case have no beginning to look for, and take twelve times as long.

@@ -126,6 +126,7 @@ OVERFLOWS = [
     ("prompt token count of 151234 exceeds the limit of 128000", 151_234, 128_000),
     ("Range of input length should be [1, 983616]", None, 983_616),
     ("Prompt has 5,958,968 tokens, but the configured context size is 256,000 tokens", 5_958_968, 256_000),
+    ("Prompt has 9,000 tokens, but the configured context size is 8,192 tokens for functionary-7b", 9_000, 8_192),
     (r'{"error":{"message":"prompt is too long: 204812 tokens \u003e 200000 maximum"}}', 204_812, 200_000),
     ("prompt too long; exceeded max context length by 100918 tokens", None, None),
     ("The number of tokens to keep from the initial prompt is greater than the context length.", None, None),
@@ -539,6 +540,8 @@ def test_a_body_that_is_too_large_in_tokens_is_an_overflow(
         (400, "", "Prompt too long for image generation, maximum 1000 characters"),
         (400, "", "tools.0.input too long: length 70 > 64"),
         (400, "", "current length 300 exceeds the maximum length of 256 for tool name"),
+        (400, "", "current length 1,300 exceeds the maximum length of 1,024 for tool name"),
+        (400, "", "Prompt length 300,000 exceeds maximum length 256,000 characters"),
         (400, "", "Validation error: 'the maximum context length is 1024 tokens, you requested 5000'"),
     ],
 )
