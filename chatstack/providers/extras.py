@@ -172,9 +172,10 @@ def field_of(value: object, name: str) -> object:
 def objects_in(value: object) -> list[WireObject]:
     """Return the objects in a list, the very same ones; none for any other value, as ``extra`` and answers may hold
     anything."""
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, (list, tuple)):
         return []
-    return [cast("WireObject", each) for each in cast("Sequence[object]", value) if isinstance(each, Mapping)]
+    # A dict first: for a request of a thousand blocks, the ABC alone takes milliseconds.
+    return [cast("WireObject", each) for each in cast("Sequence[object]", value) if isinstance(each, (dict, Mapping))]
 
 
 def text_in(fields: Mapping[str, object], name: str) -> str:
