@@ -44,7 +44,7 @@ _WINDOW = "context (?:window|length|size|limit)"
 # What stands behind a limit that is none of the input's in tokens.
 _OTHER = (
     r"(?! ?(?:tokens? )?(?:bytes|char|[kmg]i?b\b|letter|utf|per |completion|output|length|"
-    r"for (?:the )?(?:tool|function|field|param(?:eter)?|metadata)s?\b))"
+    r"for (?:the )?(?:tool|function|metadata)s?\b))"
 )
 
 # In lower case, as the text is: patterns that ignore case have no beginning to look for, and take twelve times as long.
