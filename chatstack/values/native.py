@@ -68,17 +68,22 @@ def server_of(message: Message) -> str:
     if not message.extra_json:
         return ""
     try:
-        wires = _fields_of_wires(message.extra_json)
+        return _extra_fields(message.extra_json).of_responses.server
     except (msgspec.DecodeError, RecursionError):
         return ""
-    return next((each.server for each in wires.values() if each.server), "")
 
 
-class _OfServer(msgspec.Struct):
+class _OfResponses(msgspec.Struct):
     server: str = ""
 
 
-_fields_of_wires = msgspec.json.Decoder(dict[str, _OfServer]).decode
+class _Extra(msgspec.Struct):
+    """The fields of an ``extra_json`` that tell the server; those of other wires may have such names, too."""
+
+    of_responses: _OfResponses = msgspec.field(default_factory=_OfResponses, name="openai-responses")
+
+
+_extra_fields = msgspec.json.Decoder(_Extra).decode
 
 
 def _is_compaction(item: ProviderItem) -> bool:

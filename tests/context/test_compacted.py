@@ -14,7 +14,7 @@ from tests.context.strictness import context_of, leftovers
 from tests.histories import PROPERTY, histories, tidy_histories
 
 THEIRS = ProviderItem("theirs", '{"type":"compaction","encrypted_content":"x"}')
-AT_A, AT_B = '{"theirs":{"server":"a"}}', '{"theirs":{"server":"b","status":null}}'
+AT_A, AT_B = '{"openai-responses":{"server":"a"}}', '{"openai-responses":{"server":"b","status":null}}'
 
 
 def left(messages: list[Message], provider: str = "theirs", server: str = "") -> list[Message]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Any
 
 import pytest
 
-from chatstack import ChatOptions, InputError, Message, NativeClearing, NativeCompaction, ProviderItem
-from chatstack.values.native import compaction_in
+from chatstack import ChatOptions, InputError, Message, NativeClearing, NativeCompaction, ProviderItem, Text
+from chatstack.values.native import compaction_in, server_of
 
 
 @pytest.mark.parametrize(
@@ -51,3 +52,18 @@ def test_options_with_native_edits_are_equal_copied_and_pickled() -> None:
 def test_a_compaction_is_told_from_other_items(text: str, is_one: bool) -> None:
     item = ProviderItem("any", text)
     assert compaction_in(Message("assistant", (*Message.assistant("fine").parts, item))) == (item if is_one else None)
+
+
+@pytest.mark.parametrize(
+    ("extra", "server"),
+    [
+        ({"openai-responses": {"server": "a"}}, "a"),
+        ({"openai-chat": {"server": 5}, "openai-responses": {"server": "a"}}, "a"),
+        ({"openai-chat": {"server": "b"}}, ""),
+        ({"openai-responses": {"server": 5}}, ""),
+        ([], ""),
+    ],
+)
+def test_a_server_is_named_by_answers_of_responses_alone(extra: object, server: str) -> None:
+    """A field of that name in another API's answer is its own."""
+    assert server_of(Message("assistant", (Text("fine"),), extra_json=json.dumps(extra))) == server
