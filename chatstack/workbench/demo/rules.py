@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
-from chatstack.providers.extras import object_or_empty
+from chatstack.providers.extras import object_or_empty, objects_in
 from chatstack.workbench.demo.notes import Note, city_in, notes_of, object_in, record_in, summary_of
 
 Json: TypeAlias = Mapping[str, object]
@@ -74,7 +74,7 @@ def count_tokens(request: Json) -> int:
     Each message and each tool takes four more, each call and each result five, as in ``CharCounter``, so that the
     guard's estimate and the server's usage can be compared.
     """
-    messages, tools = _objects(request.get("messages")), _objects(request.get("tools"))
+    messages, tools = objects_in(request.get("messages")), objects_in(request.get("tools"))
     names = _names_of_calls(messages)
     total = 0
     for message in messages:
@@ -115,7 +115,7 @@ def text_of(message: Json) -> str:
     content = message.get("content")
     if isinstance(content, str):
         return content
-    texts = (part.get("text") for part in _objects(content))
+    texts = (part.get("text") for part in objects_in(content))
     return "".join(text for text in texts if isinstance(text, str))
 
 
@@ -158,7 +158,7 @@ def _sentences(city: str, weather: Json, advice: Json) -> str:
 
 
 def _tool_names(request: Json) -> frozenset[str]:
-    names = (_function(each).get("name") for each in _objects(request.get("tools")))
+    names = (_function(each).get("name") for each in objects_in(request.get("tools")))
     return frozenset(name for name in names if isinstance(name, str))
 
 
@@ -166,18 +166,12 @@ def _names_of_calls(messages: Sequence[Json]) -> dict[object, object]:
     return {call.get("id"): _function(call).get("name") for each in messages for call in _calls(each)}
 
 
-def _calls(message: Json) -> list[Json]:
-    return _objects(message.get("tool_calls"))
+def _calls(message: Json) -> Sequence[Json]:
+    return objects_in(message.get("tool_calls"))
 
 
 def _function(call: Json) -> Json:
     return object_or_empty(call.get("function"))
-
-
-def _objects(value: object) -> list[Json]:
-    """Return the JSON objects in a list; none if it is not a list."""
-    items = cast("list[object]", value) if isinstance(value, list) else []
-    return [cast("Json", each) for each in items if isinstance(each, dict)]
 
 
 def _fourth(text: object) -> int:

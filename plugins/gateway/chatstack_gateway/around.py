@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from chatstack.client.protocol import ProviderInfo
 from chatstack.errors import ChatStackError, InputError, ServerError
+from chatstack.providers.extras import object_or_empty
 from chatstack.providers.wires import PROVIDERS, Form, read_request
 from chatstack.tokens.default import estimating_counter
 from chatstack_gateway.admission import refused, with_key
@@ -97,11 +98,11 @@ async def _models(gateway: Gateway, form: Form, scope: Scope, _: Receive) -> Fie
     headers = with_key(settings, scope["headers"], is_anthropic=form == "messages")
     one = scope["path_params"].get("model")
     if one:
-        return _model(form, _fields(await provider.fetched(f"/v1/models/{quote(one, safe='')}", headers)))
+        return _model(form, object_or_empty(await provider.fetched(f"/v1/models/{quote(one, safe='')}", headers)))
     query = f"limit={_MOST_MODELS}" if api == "messages" else ""
-    listing = _fields(await provider.fetched("/v1/models", headers, query)).get("data")
+    listing = object_or_empty(await provider.fetched("/v1/models", headers, query)).get("data")
     rows = cast("list[object]", listing) if isinstance(listing, list) else []
-    models = [_model(form, _fields(row)) for row in rows]
+    models = [_model(form, object_or_empty(row)) for row in rows]
     if form != "messages":
         return {"object": "list", "data": models}
     return _page(models, scope["query_string"].decode("latin-1"))
@@ -168,7 +169,3 @@ def _count(settings: Settings, form: Form, raw: bytes, *, is_plain: bool) -> int
     model, host = request.options.model or "", settings.upstream.host
     counter = estimating_counter(ProviderInfo(name=PROVIDERS[api], model=model, server_address=host))
     return counter.count_options(request.options) + sum(map(counter.count_message, request.messages))
-
-
-def _fields(value: object) -> Fields:
-    return cast("Fields", value) if isinstance(value, dict) else {}

@@ -19,6 +19,7 @@ from chatstack.providers.extras import (
     decoded_object,
     encoded,
     encoded_extra,
+    text_in,
     with_extra,
 )
 from chatstack.values.data_urls import split_data_url
@@ -116,7 +117,7 @@ def _call_from_wire(fields: Mapping[str, object], call: Mapping[str, object], ma
     more = {name: value for name, value in call.items() if name not in ("id", "name", "args")}
     if more:
         rest["functionCall"] = more
-    return ToolCall(_string(call, "id") or made_id, _string(call, "name"), args, encoded_extra(rest, WIRE))
+    return ToolCall(text_in(call, "id") or made_id, text_in(call, "name"), args, encoded_extra(rest, WIRE))
 
 
 def _picture(fields: Mapping[str, object]) -> Image | None:
@@ -124,10 +125,10 @@ def _picture(fields: Mapping[str, object]) -> Image | None:
     if not isinstance(blob, Mapping):
         return None
     inline = cast("Mapping[str, object]", blob)
-    kind = _string(inline, "mimeType")
+    kind = text_in(inline, "mimeType")
     if set(inline) != {"data", "mimeType"} or not kind.startswith("image/"):
         return None
-    return Image(data=_string(inline, "data"), media_type=kind, extra_json=_extra(fields, "inlineData"))
+    return Image(data=text_in(inline, "data"), media_type=kind, extra_json=_extra(fields, "inlineData"))
 
 
 def _result_part(part: Text | Image | File | ProviderItem) -> WireObject:
@@ -168,8 +169,3 @@ def _id_field(id: str) -> WireObject:
 
 def _extra(fields: Mapping[str, object], known: str) -> str:
     return encoded_extra({name: value for name, value in sorted(fields.items()) if name != known}, WIRE)
-
-
-def _string(fields: Mapping[str, object], name: str) -> str:
-    value = fields.get(name)
-    return value if isinstance(value, str) else ""

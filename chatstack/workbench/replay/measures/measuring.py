@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import msgspec
 
 from chatstack.errors import WiringError
+from chatstack.providers.extras import objects_in
 from chatstack.providers.openai.chat_wire import messages_to_wire, request_to_wire
 from chatstack.tokens.counter import CharCounter, TokenCounter, TokenizerCounter
 from chatstack.values.messages import Message
@@ -60,7 +61,7 @@ class WireCounter(TokenCounter):
         total = _MESSAGE_TOKENS
         for field in ("content", "refusal", "name"):
             total += self._count_content(message.get(field))
-        for call in _objects(message.get("tool_calls")):
+        for call in objects_in(message.get("tool_calls")):
             total += self._count_call(call.get(str(call.get("type", "function"))))
         return total + self._count_call(message.get("function_call"))
 
@@ -74,7 +75,7 @@ class WireCounter(TokenCounter):
         if isinstance(content, str):
             return self.count_text(content)
         total = 0
-        for part in _objects(content):
+        for part in objects_in(content):
             text = part.get("text", part.get("refusal"))
             total += self.count_text(text) if isinstance(text, str) else _PART_TOKENS
         return total
@@ -157,7 +158,7 @@ class Gauge:
         return shapes
 
     def _shape(self, message: Mapping[str, object]) -> WireShape:
-        calls = tuple(str(call.get("id")) for call in _objects(message.get("tool_calls")))
+        calls = tuple(str(call.get("id")) for call in objects_in(message.get("tool_calls")))
         role = str(message.get("role"))
         answers = str(message.get("tool_call_id")) if role == "tool" else ""
         # Escaped to ASCII: a lone surrogate in a model's text has no UTF-8 encoding.
@@ -237,10 +238,3 @@ class WireOrder:
         if waiting:
             return "call without a result"
         return "no user message" if needs_user and not has_user else ""
-
-
-def _objects(value: object) -> Iterable[dict[str, object]]:
-    """Return the objects in a JSON list; none for any other value."""
-    if not isinstance(value, (list, tuple)):
-        return ()
-    return (cast("dict[str, object]", each) for each in cast("list[object]", value) if isinstance(each, dict))
