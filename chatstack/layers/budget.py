@@ -12,13 +12,13 @@ from chatstack.client.options import PositiveFloat, PositiveInt, check_options
 from chatstack.client.protocol import ChatClient, LayerKind, chain, layer_kind
 from chatstack.client.stream import ChatStream
 from chatstack.errors import BudgetExceeded, InputError, WiringError
-from chatstack.layers.spending import Account, Allowance, Spending
+from chatstack.layers.spending import Account, Allowance, Meter, Spending
 from chatstack.tokens.prices import Price
 from chatstack.tokens.published import tables_loaded
 from chatstack.tools.turn import NOT_RUN
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
-from chatstack.values.responses import ChatUpdate, Usage
+from chatstack.values.responses import ChatUpdate
 
 BudgetPeriod: TypeAlias = Literal["turn", "conversation"]
 
@@ -78,9 +78,8 @@ class Budget(ChatFronts):
         account = self._account(request)
         _check(self._allowance, self.per, account)
         stream = await send_to(self.inner, request)
-        return ChatStream(
-            _Metered(stream, self._allowance, self.per, account, price, self._is_around_tools), owns=stream
-        )
+        meter = Meter(account, self._allowance, price)
+        return ChatStream(_Metered(stream, meter, self.per, self._is_around_tools), owns=stream)
 
     def _account(self, request: ChatRequest) -> Account:
         if self.per == "turn":
@@ -95,39 +94,27 @@ class _Metered:
     """The source of a stream that counts usage, and ends between two rounds once the budget is used up."""
 
     stream: ChatStream
-    allowance: Allowance
+    meter: Meter
     per: BudgetPeriod
-    account: Account
-    price: Price | None
     is_around_tools: bool
     open: list[str] = field(default_factory=list[str])
     has_run: bool = False
     goes_on: bool = False
-    told: Usage = field(default_factory=Usage)
 
     async def __anext__(self) -> ChatUpdate:
         if self.goes_on:
             try:
-                _check(self.allowance, self.per, self.account, self.stream.so_far.messages)
+                _check(self.meter.allowance, self.per, self.meter.account, self.stream.so_far.messages)
             except BudgetExceeded:
                 await self.stream.aclose()
                 raise
         update = await self.stream.__anext__()
-        if update.usage is not None or update.overhead_usage is not None:
-            self._count(update)
+        self.meter.count(update)
         self._note(update)
         return update
 
     async def aclose(self) -> None:
         await self.stream.aclose()
-
-    def _count(self, update: ChatUpdate) -> None:
-        price = self.allowance.price_of_answer(update.model, self.price)
-        if update.usage is not None:
-            self.account.add(update.usage, price, before=self.told)
-            self.told += update.usage
-        if update.overhead_usage is not None:
-            self.account.add(update.overhead_usage, price, is_overhead=True)
 
     def _note(self, update: ChatUpdate) -> None:
         """Update ``goes_on``: True if a call to the model comes next. One follows the last result of a round, unless
@@ -136,7 +123,6 @@ class _Metered:
             self.goes_on = False
         message = update.message_done
         if message is not None:
-            self.told = Usage()
             self.open += [call.id for call in message.calls]
             for result in message.results:
                 if result.call_id in self.open:  # ids may be used again, within a round too

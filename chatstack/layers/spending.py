@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.errors import WiringError
 from chatstack.lru import Lru
 from chatstack.tokens.prices import Price, price_of
-from chatstack.values.responses import Usage
+from chatstack.values.responses import ChatUpdate, Usage
 
 _NOTHING_USED = Usage()
 _FREE = Decimal(0)
@@ -50,6 +50,11 @@ class Account:
                 self.usage = self.usage + usage
             if cost:
                 self.cost += cost
+
+    def include(self, usage: Usage, overhead: Usage, cost: Decimal) -> None:
+        """Add what was counted and priced elsewhere."""
+        with self._lock:
+            self.usage, self.overhead, self.cost = self.usage + usage, self.overhead + overhead, self.cost + cost
 
     def __repr__(self) -> str:
         return f"Account({self.tokens:,} tokens, {self.cost:f} dollars)"
@@ -122,6 +127,28 @@ def _dollars(usage: Usage, price: Price) -> Decimal | None:
     """Return the cost in dollars; cache writes without a price of their own cost as much as input."""
     found = price.of_usage(usage)
     return found if found is not None else price.of_usage(replace(usage, cache_write_tokens=0))
+
+
+@dataclass(slots=True, eq=False)
+class Meter:
+    """Counts the updates of answers in an account, each usage at the price of the model that it is told with."""
+
+    account: Account
+    allowance: Allowance
+    asked: Price | None
+    _told: Usage = field(default=_NOTHING_USED, init=False)
+
+    def count(self, update: ChatUpdate) -> None:
+        """Add the usage that the update tells, if any."""
+        if update.usage is not None or update.overhead_usage is not None:
+            price = self.allowance.price_of_answer(update.model, self.asked)
+            if update.usage is not None:
+                self.account.add(update.usage, price, before=self._told)
+                self._told += update.usage
+            if update.overhead_usage is not None:
+                self.account.add(update.overhead_usage, price, is_overhead=True)
+        if update.message_done is not None:
+            self._told = _NOTHING_USED
 
 
 class Spending:

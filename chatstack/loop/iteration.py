@@ -14,7 +14,7 @@ from chatstack.client.checks import send_to
 from chatstack.client.protocol import chain
 from chatstack.errors import BudgetExceeded, InputError
 from chatstack.layers.budget import Budget
-from chatstack.layers.spending import Account
+from chatstack.layers.spending import Account, Meter
 from chatstack.loop.calling import called
 from chatstack.loop.context import CancelledRun, IterativeContext, PaidOut
 from chatstack.loop.journal import IterationStarted, Journalled, ModelAnswered, ToolEnded, ToolStarted
@@ -30,7 +30,7 @@ from chatstack.tools.turn import OVER_LIMIT, ToolTurn, limits_in, refused
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall, ToolResult
 from chatstack.values.requests import ChatRequest, declared_names
-from chatstack.values.responses import ChatResponse, Usage
+from chatstack.values.responses import ChatResponse, ChatUpdate, Usage
 
 INTERRUPTED = (
     "Error: the program stopped while this call was running, so nobody knows whether it took effect. It was not run "
@@ -152,31 +152,38 @@ class Iteration:
         turn = current_turn()
         if turn is not None:
             turn.asked = request.messages
+        paid = Account()
         try:
-            answer = await self._context.cancellation.ending(self._whole_answer(request))
+            answer = await self._context.cancellation.ending(self._whole_answer(request, paid))
         except BudgetExceeded as error:
             raise PaidOut from error
-        return ModelAnswered(answer.messages, answer.usage, answer.overhead_usage, answer.finish_reason, answer.model)
+        finally:  # paid for, even where the answer broke off
+            self.spent = self.spent + paid.usage
+            self._account.include(paid.usage, paid.overhead, paid.cost)
+            self._count(paid.usage, paid.overhead)
+        return ModelAnswered(
+            answer.messages,
+            paid.usage,
+            paid.overhead,
+            answer.finish_reason,
+            answer.model,
+            paid.cost if self._loop.asked_price is not None else None,
+        )
 
-    async def _whole_answer(self, request: ChatRequest) -> ChatResponse:
+    async def _whole_answer(self, request: ChatRequest, paid: Account) -> ChatResponse:
+        meter = Meter(paid, self._loop.allowance, self._loop.asked_price)
         try:
             stream = await send_to(self._loop.traced_client, request)
         except BudgetExceeded as error:
             if not _has_conversation_budget(self._loop):  # else counted here already, answer by answer
-                self._pay(error.usage or Usage(), error.overhead_usage or Usage())
+                meter.count(ChatUpdate(usage=error.usage, overhead_usage=error.overhead_usage))
             raise
         try:
+            async for update in stream:
+                meter.count(update)
             return await stream.response()
         finally:
-            so_far = stream.so_far  # paid for, even where the answer broke off
-            self._pay(so_far.usage, so_far.overhead_usage, so_far.model)
             await stream.aclose()
-
-    def _pay(self, usage: Usage, overhead: Usage, model: str = "") -> None:
-        self.spent = self.spent + usage
-        self._account.add(usage, self._loop.allowance.price_of_answer(model, self._loop.asked_price))
-        self._account.add(overhead, self._loop.asked_price, is_overhead=True)
-        self._count(usage, overhead)
 
     def _count(self, usage: Usage, overhead: Usage) -> None:
         self._usage, self._overhead = self._usage + usage, self._overhead + overhead

@@ -23,8 +23,8 @@ class IterativeLoop(LoopSettings):
 
     - ``is_complete`` returns True (a bool); it is called after each iteration, before the other reasons are checked
     - the model answers in words, and there is no ``is_complete``
-    - ``max_iterations``, ``max_total_tool_calls``, ``max_tokens`` or ``max_cost`` is reached (in dollars, summaries at
-      the price of the requested model)
+    - ``max_iterations``, ``max_total_tool_calls``, ``max_tokens`` or ``max_cost`` is reached (in dollars, each
+      answer and summary at the price of the model that wrote it)
     - ``max_stalled_iterations`` in a row called the same tools with the same arguments, and left the same workspace
     - the run is cancelled
     - an error is raised, which is then in the result

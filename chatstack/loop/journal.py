@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from itertools import islice
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -29,14 +30,16 @@ class IterationStarted(msgspec.Struct, frozen=True, tag="iteration_started", omi
     loop: str = ""
 
 
-class ModelAnswered(msgspec.Struct, frozen=True, tag="model_answered"):
-    """The response of a model call."""
+class ModelAnswered(msgspec.Struct, frozen=True, tag="model_answered", omit_defaults=True):
+    """The response of a model call. ``cost`` is what it has cost in dollars, summaries included; None if no cost was
+    limited."""
 
     messages: tuple[Message, ...]
     usage: Usage
     overhead_usage: Usage
     finish_reason: FinishReason | None
     model: str = ""
+    cost: Decimal | None = None
 
 
 class ToolStarted(msgspec.Struct, frozen=True, tag="tool_started"):

@@ -126,6 +126,9 @@ class IterativeRun(Closing):
         await loop.prepare()
         await journal.open()
         for answered in journal.paid:
+            if answered.cost is not None:
+                self._account.include(answered.usage, answered.overhead_usage, answered.cost)
+                continue
             self._account.add(answered.usage, loop.allowance.price_of_answer(answered.model, loop.asked_price))
             self._account.add(answered.overhead_usage, loop.asked_price, is_overhead=True)
         for ended in journal.finished:

@@ -1,0 +1,78 @@
+"""Dollars of a run: each answer and each summary costs what the model that wrote it costs, here and after a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from chatstack import ChatStack, Fallback, Message, RateLimitError, ServerError, Summarizer, Usage
+from chatstack.client.protocol import ProviderInfo
+from chatstack.loop.context import IterativeContext
+from chatstack.loop.journal import Entry, ModelAnswered
+from chatstack.loop.results import IterativeResult
+from chatstack.testing import Answer, ScriptedClient
+from chatstack.tokens.prices import price_of
+from tests.loop.runs import call, fresh, look, looped, run
+
+
+class InMemory:
+    """A journal that outlives its loop."""
+
+    def __init__(self) -> None:
+        self.written: list[Entry] = []
+
+    async def entries(self, run_id: str) -> Sequence[Entry]:
+        return tuple(self.written)
+
+    async def append(self, run_id: str, number: int, entry: Entry) -> None:
+        assert number == len(self.written)
+        self.written.append(entry)
+
+
+def model(answers: Sequence[Answer], name: str = "gpt-4o") -> ScriptedClient:
+    return ScriptedClient(answers, info=ProviderInfo(name="openai", model=name))
+
+
+def cost_of(name: str, usage: Usage) -> Decimal:
+    price = price_of(name)
+    cost = price.of_usage(usage) if price is not None else None
+    assert cost is not None
+    return cost
+
+
+def long_prompt(context: IterativeContext) -> list[Message]:
+    return [Message.user("x " * 300) if at % 2 == 0 else Message.assistant("y " * 300) for at in range(9)]
+
+
+def test_a_summary_costs_what_the_model_that_wrote_it_costs() -> None:
+    stack = ChatStack(model(["fine"])).use(
+        Summarizer, max_tokens=300, keep_recent_turns=1, summary_client=model(["They talked."], "gpt-4o-mini")
+    )
+    result = run(looped(stack.build(), long_prompt, max_cost=1))
+    assert result.overhead_usage.total_tokens > 100
+    assert result.cost == cost_of("gpt-4o", result.usage) + cost_of("gpt-4o-mini", result.overhead_usage)
+
+
+def test_an_answer_of_a_fallback_costs_what_its_own_model_costs() -> None:
+    stack = ChatStack(model([RateLimitError("no")])).use(Fallback, clients=[model(["fine"], "gpt-4o-mini")])
+    result = run(looped(stack.build(), max_cost=1))
+    assert result.cost == cost_of("gpt-4o-mini", result.usage) > 0
+
+
+def test_after_a_resume_everything_costs_what_it_cost_before() -> None:
+    journal = InMemory()
+
+    def lived(answers: Sequence[Answer], writes: str) -> IterativeResult:
+        stack = ChatStack(model(answers)).use(
+            Summarizer, max_tokens=300, keep_recent_turns=1, summary_client=model(["They talked."], writes)
+        )
+        loop = looped(stack.build(), long_prompt, [look], max_cost=1, journal=journal)
+        return run(loop, fresh(run_id="r"))
+
+    failed = lived([[call("look", what="a")], ServerError("down")], "gpt-4o-mini")
+    assert failed.overhead_usage.total_tokens > 100
+    resumed = lived(["done"], "gpt-4o")
+    first, second = (each for each in journal.written if isinstance(each, ModelAnswered))
+    before = cost_of("gpt-4o", first.usage) + cost_of("gpt-4o-mini", first.overhead_usage)
+    since = cost_of("gpt-4o", second.usage) + cost_of("gpt-4o", second.overhead_usage)
+    assert (failed.cost, resumed.cost) == (before, before + since)
