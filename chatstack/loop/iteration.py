@@ -72,6 +72,8 @@ class Iteration:
 
     async def run(self) -> None:
         """Call the model, run its tools, and call again, as often as the mode allows."""
+        for broken in self._journal.broken:
+            self._count(broken.usage, broken.overhead_usage)
         turn = ToolTurn(await self._request(), self._calls_left, limits_in(self._loop.client))
         request, rounds = turn.request, 0
         self.first_request = request
@@ -155,20 +157,21 @@ class Iteration:
         paid = Account()
         try:
             answer = await self._context.cancellation.ending(self._whole_answer(request, paid))
-        except BudgetExceeded as error:
-            raise PaidOut from error
+        except Exception as error:
+            if paid.tokens:
+                await self._journal.write(self._journalled(ChatResponse(messages=()), paid))
+            if isinstance(error, BudgetExceeded):
+                raise PaidOut from error
+            raise
         finally:  # paid for, even where the answer broke off
             self.spent = self.spent + paid.usage
             self._account.include(paid.usage, paid.overhead, paid.cost)
             self._count(paid.usage, paid.overhead)
-        return ModelAnswered(
-            answer.messages,
-            paid.usage,
-            paid.overhead,
-            answer.finish_reason,
-            answer.model,
-            paid.cost if self._loop.asked_price is not None else None,
-        )
+        return self._journalled(answer, paid)
+
+    def _journalled(self, answer: ChatResponse, paid: Account) -> ModelAnswered:
+        cost = paid.cost if self._loop.asked_price is not None else None
+        return ModelAnswered(answer.messages, paid.usage, paid.overhead, answer.finish_reason, answer.model, cost)
 
     async def _whole_answer(self, request: ChatRequest, paid: Account) -> ChatResponse:
         meter = Meter(paid, self._loop.allowance, self._loop.asked_price)

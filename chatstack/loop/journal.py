@@ -31,8 +31,8 @@ class IterationStarted(msgspec.Struct, frozen=True, tag="iteration_started", omi
 
 
 class ModelAnswered(msgspec.Struct, frozen=True, tag="model_answered", omit_defaults=True):
-    """The response of a model call. ``cost`` is what it has cost in dollars, summaries included; None if no cost was
-    limited."""
+    """The response of a model call; without messages, what one that broke off has used. ``cost`` is in dollars, with
+    summaries; None if no cost was limited."""
 
     messages: tuple[Message, ...]
     usage: Usage
@@ -156,6 +156,8 @@ class Journalled:
         self.started: IterationStarted | None = None
         """The unfinished iteration, if there is one."""
         self._answers: list[ModelAnswered] = []
+        self.broken: list[ModelAnswered] = []
+        """Answers of the unfinished iteration that broke off."""
         self._tools_started: set[tuple[int, int]] = set()
         self._tools_ended: dict[tuple[int, int], ToolEnded] = {}
 
@@ -179,7 +181,7 @@ class Journalled:
                     self._forget_iteration()
                     self.started = entry
                 case ModelAnswered():
-                    self._answers.append(entry)
+                    (self._answers if entry.messages else self.broken).append(entry)
                     self.paid.append(entry)
                 case ToolStarted():
                     self._tools_started.add((entry.round, entry.position))
@@ -256,5 +258,6 @@ class Journalled:
     def _forget_iteration(self) -> None:
         self.started = None
         self._answers.clear()
+        self.broken.clear()
         self._tools_started.clear()
         self._tools_ended.clear()

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
 from decimal import Decimal
 
-from chatstack import ChatStack, Fallback, Message, RateLimitError, ServerError, Summarizer, Usage
+import pytest
+
+from chatstack import (
+    BrokenStreamError,
+    ChatRequest,
+    ChatStack,
+    ChatStream,
+    ChatUpdate,
+    Fallback,
+    Message,
+    RateLimitError,
+    ServerError,
+    Summarizer,
+    Text,
+    Usage,
+)
+from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ProviderInfo
 from chatstack.loop.context import IterativeContext
-from chatstack.loop.journal import Entry, ModelAnswered
+from chatstack.loop.journal import Entry, ModelAnswered, histories
 from chatstack.loop.results import IterativeResult
 from chatstack.testing import Answer, ScriptedClient
 from chatstack.tokens.prices import price_of
+from chatstack.values.responses import FinishReason
 from tests.loop.runs import call, fresh, look, looped, run
 
 
@@ -76,3 +94,45 @@ def test_after_a_resume_everything_costs_what_it_cost_before() -> None:
     before = cost_of("gpt-4o", first.usage) + cost_of("gpt-4o-mini", first.overhead_usage)
     since = cost_of("gpt-4o", second.usage) + cost_of("gpt-4o", second.overhead_usage)
     assert (failed.cost, resumed.cost) == (before, before + since)
+
+
+class TellsEarly(ChatFronts):
+    """Tells the input of each answer as it begins; the first answer calls a tool, the second breaks off."""
+
+    info = ProviderInfo(name="openai", model="gpt-4o")
+
+    def __init__(self, break_off: Callable[[], None] | None) -> None:
+        self.answers = 0
+        self.break_off = break_off
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await ChatStream.primed(self._answer())
+
+    async def _answer(self) -> AsyncGenerator[ChatUpdate, None]:
+        self.answers += 1
+        yield ChatUpdate(text="so", usage=Usage(1_000), model="gpt-4o-mini")
+        if self.answers == 2 and self.break_off is not None:
+            self.break_off()
+            await asyncio.sleep(60)
+        calls = () if self.break_off is None else (call("look", what="a"),)
+        finish: FinishReason = "tool_calls" if calls else "stop"
+        done = Message("assistant", (Text("so"), *calls))
+        yield ChatUpdate(message_done=done, usage=Usage(0, 10), finish_reason=finish, model="gpt-4o-mini")
+
+
+@pytest.mark.parametrize("ends", ["error", "cancelled"])
+def test_what_an_answer_that_broke_off_has_cost_counts_after_a_resume(ends: str) -> None:
+    journal, context = InMemory(), fresh(run_id="r")
+
+    def break_off() -> None:
+        if ends == "error":
+            raise BrokenStreamError("cut")
+        context.cancellation.cancel()
+
+    ended = run(looped(TellsEarly(break_off), max_cost=1, journal=journal), context)
+    assert (ended.reason, ended.usage) == (ends, Usage(2_000, 10))
+    resumed = run(looped(TellsEarly(None), max_cost=1, journal=journal), fresh(run_id="r"))
+    assert (resumed.reason, resumed.text, resumed.usage) == ("answered", "so", Usage(3_000, 20))
+    assert resumed.cost == cost_of("gpt-4o-mini", resumed.usage)
+    assert [(record.usage, record.model_calls) for record in resumed.iterations] == [(resumed.usage, 2)]
+    assert [len(messages) for messages in histories(journal.written)] == [4]  # prompt, call, result, answer
