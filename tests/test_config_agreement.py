@@ -54,6 +54,11 @@ DOCUMENTS: Mapping[str, Sequence[object]] = {
         *({"layers": [{"use": "Truncate", "name": value}]} for value in VALUES),
         *({"layers": [{"type": XPERT, key: value}]} for key in ("name", "options", "use", "x") for value in VALUES),
     ],
+    "prices": [
+        {"layers": [{"use": "Budget", "max_cost": 1, "price": {"input": 1, "output": 2, key: value}}]}
+        for key in ("input", "output", "cache_read", "cache_write", "model", "x")
+        for value in PLAIN
+    ],
     "limits of the summarizer": [
         {"layers": [{"use": "Summarizer", "max_tokens": tokens, "max_context_items": items}]}
         for tokens in (None, 5)

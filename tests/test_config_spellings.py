@@ -1,10 +1,11 @@
-"""Other spellings: the block of Xpert's plugin, and its names of options, in errors too as the file has them."""
+"""Other spellings: the block of Xpert's plugin, and its names of options, in errors too as the file has them; the short
+form of a price."""
 
 from __future__ import annotations
 
 import pytest
 
-from chatstack import ChatStack, ToolResultClearer, WiringError, find
+from chatstack import Budget, ChatStack, Price, ToolResultClearer, WiringError, find
 from chatstack.config.recipes import from_config
 from chatstack.testing import ScriptedClient
 
@@ -71,3 +72,33 @@ def test_its_spellings_are_taken_with_our_name_of_the_layer_too() -> None:
 def test_what_is_wrong_with_a_clearer_is_told_with_its_place(entry: dict[str, object], told: str) -> None:
     with pytest.raises(WiringError, match=told):
         from_config({"layers": [entry]}, provider=ScriptedClient())
+
+
+def budget(price: object) -> Budget:
+    entry = {"use": "Budget", "max_cost": 1, "price": price}
+    found = find(from_config({"layers": [entry]}, provider=ScriptedClient()).build(), Budget)
+    assert found is not None
+    return found
+
+
+def test_a_price_is_the_arguments_of_per_million_or_all_its_rates() -> None:
+    given = {"input": 2, "output": 8.5, "cache_read": 0.5, "cache_write": None, "model": "m"}
+    expected = Price.per_million(input=2, output=8.5, cache_read=0.5, model="m")
+    assert budget(given).price == expected
+    rates = {name: {"base": base} for name, base in (("input", 2), ("read", 0.5), ("write", 2), ("output", 8.5))}
+    assert budget({"model": "m", "provider": "", "source": "given", **rates}).price == expected
+
+
+@pytest.mark.parametrize(
+    ("price", "told"),
+    [
+        ({"input": 1}, r"layers\[0\]\.price\.output: is missing"),
+        ({"input": -1, "output": 1}, r"layers\[0\]\.price\.input: expected a number >= 0\.0: -1\.0"),
+        ({"input": 1, "output": float("inf")}, r"layers\[0\]\.price\.output: .*inf must be dollars for a million"),
+        ({"input": 1, "output": 1, "cache_reed": 1}, r"layers\[0\]\.price\.cache_reed: .*did you mean 'cache_read'\?"),
+        ({"input": {"base": 1}, "output": 1}, r"layers\[0\]\.price: expected object \| null, got int - at \$\.output"),
+    ],
+)
+def test_what_is_wrong_with_a_price_is_told_with_its_place(price: dict[str, object], told: str) -> None:
+    with pytest.raises(WiringError, match=told):
+        budget(price)

@@ -9,6 +9,7 @@ from typing import cast
 from chatstack import plugins
 from chatstack.client.wiring import name_of
 from chatstack.config.options import REQUIRED, Option, service_options, takes_any, unhinted
+from chatstack.config.spellings import short_form
 from chatstack.config.values import MESSAGE_CHARS, Config, converted, cut, key_shown, kind_of, nearest_to
 from chatstack.errors import WiringError
 
@@ -63,6 +64,9 @@ def told_at(
 
 def taken(option: Option, value: object, place: str, *, layer: str = "") -> object:
     """Convert the value to the option's type hint. Raises ``WiringError``."""
+    if (short := short_form(option.hint, value)) is not None:
+        given = arguments(short, cast("Config", value), place, None)
+        return made_of(short, given, place, None, wanted=option.name, methods=())
     hides = option.hides(value)
     return converted(value, option.hint, place, layer=layer, parameter=option.name, is_hidden=hides)
 

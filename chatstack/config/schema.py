@@ -23,7 +23,7 @@ from chatstack.client.wiring import name_of
 from chatstack.config.imported import NAME
 from chatstack.config.options import REQUIRED, Option, options_of, provider_options, service_options, takes_tools
 from chatstack.config.recipes import COUNTERS, LAYERS, PROVIDERS, STORES
-from chatstack.config.spellings import OPTIONS, TYPES
+from chatstack.config.spellings import OPTIONS, TYPES, short_form
 from chatstack.config.values import LARGEST, struct_in
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.stack.recipe import AT_MOST_ONE
@@ -195,7 +195,11 @@ def _nothing(option: Option) -> Schema | None:
 def _plain(hint: object) -> Schema:
     if (struct := struct_in(hint)) is not None:
         names = [each.name for each in msgspec.structs.fields(struct) if each.required]
-        return _or_null({"type": "object", "required": names})
+        forms: list[Schema] = [{"type": "object", "required": names}]
+        if (short := short_form(hint, {})) is not None:
+            options = service_options(short)
+            forms.append(_table(_properties(options, name_of(short)), _required(options)))
+        return {"anyOf": [*forms, {"type": "null"}]}
     schema = cast("Schema", msgspec.json.schema(as_data(hint)))
     if "'integer'" in str(schema):
         schema["maximum"] = LARGEST

@@ -1,15 +1,18 @@
-"""Other spellings of a layer in a config: the block that Xpert's context-editing plugin is configured with.
+"""Other spellings in a config: of a layer, the block that Xpert's context-editing plugin is configured with; of a value
+with parts, the arguments of a function that makes it.
 
 {"type": "ContextEditingMiddleware", "options": {"trigger": {"tokens": 100000}, "excludeTools": ["healthcheck"]}}
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, cast
 
+from chatstack.client.hints import kinds
 from chatstack.config.values import Config, check_keys, key_shown, table
 from chatstack.errors import WiringError
+from chatstack.tokens.prices import Price
 
 TYPES: Mapping[str, str] = {"ContextEditingMiddleware": "ToolResultClearer"}
 """Other names of layers, under the key ``type``."""
@@ -23,6 +26,15 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Other names of options, by layer, mapped to the names here."""
+_SHORT: Mapping[object, Callable[..., object]] = {Price: Price.per_million}
+"""Functions that make a value of plain arguments, by its type."""
+
+
+def short_form(hint: object, given: object) -> Callable[..., object] | None:
+    """Return the function whose arguments the value is, a table without tables in it; None for any other value."""
+    if not isinstance(given, Mapping) or any(isinstance(each, Mapping) for each in cast("Config", given).values()):
+        return None
+    return next((_SHORT[kind] for kind in kinds(hint) if kind in _SHORT), None)
 
 
 class Entry(NamedTuple):

@@ -14,7 +14,7 @@ import importlib.metadata
 import re
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
@@ -27,7 +27,7 @@ from chatstack.values.responses import Usage
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice
 
-Dollars: TypeAlias = float | Decimal
+Dollars: TypeAlias = Annotated[float, msgspec.Meta(ge=0)] | Decimal
 
 TERMS_DATE = "2026-11-22"
 _MILLION = 1_000_000
