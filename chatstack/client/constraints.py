@@ -110,14 +110,23 @@ def is_bounded_by_msgspec(hint: object) -> bool:
     """Return True for a type with bounds of ``msgspec.Meta``, at whatever depth, which pydantic would not see."""
     return any(
         isinstance(said, msgspec.Meta) and any(getattr(said, name) is not None for name in (*_BOUNDS, "tz"))
-        for each in _hints_in(hint)
+        for each in _hints_in(hint, with_models=True)
         for said in _metadata(each)
     )
 
 
-def _hints_in(hint: object) -> Iterator[object]:
-    """Yield a hint, and each one in it. Raises ``TypeError`` for a ``type`` statement that names nothing but itself:
-    msgspec would look for what it names forever."""
+def check_models(hint: object) -> None:
+    """Raise ``TypeError`` with a remedy for a pydantic model, at whatever depth, with bounds of ``msgspec.Meta``."""
+    for each in _hints_in(hint):
+        if _is_model(each) and is_bounded_by_msgspec(each):
+            name = cast("type", each).__name__
+            raise TypeError(f"is, or holds, {name}, in which pydantic sees no msgspec.Meta; use a Field of pydantic's")
+
+
+def _hints_in(hint: object, *, with_models: bool = False) -> Iterator[object]:
+    """Yield a hint, and each one in it; ``with_models``, also those of the fields of pydantic's models. Raises
+    ``TypeError`` for a ``type`` statement that names nothing but itself: msgspec would look for what it names
+    forever."""
     left, seen = [hint], dict[int, object]()  # by identity, as hints need not be hashable; they stay alive
     while left:
         each = left.pop()
@@ -130,6 +139,8 @@ def _hints_in(hint: object) -> Iterator[object]:
         structure = _structure_of(each)
         if structure is not None:
             left += _hints_of(structure) if typing.get_origin(each) is None else [structure]
+        elif with_models and _is_model(each):
+            left += _hints_of_model(each)
 
 
 def _check_that_it_ends(hint: object) -> None:
@@ -169,6 +180,15 @@ def _structure_of(hint: Any) -> type | None:
         return None
     names = ("__dataclass_fields__", "__struct_fields__", "__total__", "_fields")  # of a TypedDict, of a NamedTuple
     return kind if any(hasattr(kind, name) for name in names) else None
+
+
+def _hints_of_model(kind: Any) -> Iterator[object]:
+    for field in kind.model_fields.values():
+        yield Annotated[(field.annotation, *field.metadata, "")]
+
+
+def _is_model(hint: object) -> bool:
+    return inspect.isclass(hint) and hasattr(hint, "model_fields") and hasattr(hint, "model_json_schema")
 
 
 def _hints_of(kind: type) -> Iterable[object]:

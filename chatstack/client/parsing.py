@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from chatstack.client.constraints import as_msgspec_says, is_bounded_by_msgspec, is_pydantics
+from chatstack.client.constraints import as_msgspec_says, check_models, is_bounded_by_msgspec, is_pydantics
 from chatstack.client.json_schemas import Schema, described
 from chatstack.client.loose_json import decoded_as, unfenced
 from chatstack.errors import InputError, OutputError
@@ -106,6 +106,7 @@ def shape_of(kind: object) -> OutputShape:
 def _shape_of(kind: Any) -> OutputShape:
     if inspect.isroutine(kind):  # pydantic would call it
         raise TypeError("a function is no type")
+    check_models(kind)
     name = _NAME.sub("_", getattr(kind, "__name__", ""))[:64] or "answer"
     schema, read = _by_pydantic(kind) or _by_msgspec(as_msgspec_says(kind))
     is_object = schema.get("type") == "object" and "properties" in schema

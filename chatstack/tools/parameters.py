@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from chatstack.client.constraints import as_msgspec_says
+from chatstack.client.constraints import as_msgspec_says, check_models
 from chatstack.client.hints import bare, bound_names, hints_of, members, takes_none, unknown_hints, written
 from chatstack.client.wiring import service_type
 from chatstack.errors import WiringError
@@ -149,6 +149,7 @@ def _field(parameter: inspect.Parameter, hint: Any, refused: Callable[[str], Wir
         raise refused("has a name that Python keeps for itself; rename it")
     try:
         told = as_msgspec_says(hint)
+        check_models(hint)
     except (TypeError, ValueError, RecursionError, re.error) as error:
         raise refused(str(error)) from error
     value: object = parameter.default

@@ -31,6 +31,8 @@ from chatstack import (
     ToolDeclaration,
     TurnTimeoutError,
     Usage,
+    WiringError,
+    tool,
 )
 from chatstack.client.parsing import shape_of
 from chatstack.testing import Answer, ScriptedClient
@@ -402,6 +404,32 @@ def test_a_bound_of_msgspecs_beside_one_of_pydantics_is_never_left_out() -> None
     for wrong in (0, 4):
         with pytest.raises(OutputError, match=r"does not fit: expected int [<>]= [13]"):
             ask(client_of(f'{{"value":{wrong}}}'), kind)
+
+
+class Paid(pydantic.BaseModel):
+    cents: list[Annotated[int, msgspec.Meta(ge=1)]]
+
+
+class Paying(pydantic.BaseModel):
+    next: Paying | None = None
+    paid: Paid | None = None
+
+
+@dataclass
+class Payments:
+    all: list[Paid]
+
+
+@pytest.mark.parametrize(("kind", "model"), [(Paid, "Paid"), (list[Paying], "Paying"), (Payments, "Paid")])
+def test_a_bound_of_msgspecs_in_a_model_of_pydantics_is_never_left_out(kind: Any, model: str) -> None:
+    with pytest.raises(InputError, match=f"is, or holds, {model}, in which pydantic sees no msgspec.Meta"):
+        ask(client_of('{"cents":[0]}'), kind)
+
+    def pay(what: Any) -> None: ...
+
+    pay.__annotations__["what"] = kind
+    with pytest.raises(WiringError, match=f"tool 'pay': parameter 'what' is, or holds, {model}, in which pydantic"):
+        tool(pay)
 
 
 def test_what_is_no_bound_of_msgspecs_is_left_out_for_pydantic() -> None:
