@@ -220,16 +220,21 @@ _MOST_NAMES = 40
 
 
 def ask(resolve: Resolver, kind: type) -> object:
-    """Return the resolver's instance of that type, or ``_UNBOUND``. Errors from inside a service are not swallowed.
-
-    Raises ``WiringError`` for the class itself: some classes would pass for an instance, until their first use.
-    """
+    """Return the resolver's instance of that type, or ``_UNBOUND``. Errors from inside a service are not swallowed."""
     try:
         found = resolve(kind)
     except LookupError as error:
         if error.args == (kind,):
             return _UNBOUND
         raise
+    return instance_in(found, kind)
+
+
+def instance_in(found: object, kind: type) -> object:
+    """Return what a resolver, or its asynchronous provider, gave for that type; ``_UNBOUND`` for None.
+
+    Raises ``WiringError`` for the class itself: some classes would pass for an instance, until their first use.
+    """
     if isinstance(found, type) and kind in found.__mro__:
         told = f"the container gave the class {found.__name__} itself; bind an instance of {kind.__name__}"
         raise WiringError(f"build: resolve: {told}", parameter="resolve")

@@ -18,7 +18,7 @@ from chatstack import semconv
 from chatstack.client.collecting import outside_collector
 from chatstack.client.threads import in_own_thread
 from chatstack.client.time_limits import told_as
-from chatstack.client.wiring import Resolver, ask, is_bound, nearest
+from chatstack.client.wiring import Resolver, ask, instance_in, is_bound, nearest
 from chatstack.errors import (
     ChatStackError,
     ToolDeniedError,
@@ -251,7 +251,8 @@ class ToolRunner:
                 instance = ask(self.resolve or _nothing, service)
                 if asyncio.isfuture(instance) or inspect.iscoroutine(instance):
                     # A future may be that of all who ask for the service: what ends this call must not cancel it.
-                    instance = await (asyncio.shield(instance) if asyncio.isfuture(instance) else instance)
+                    made = await (asyncio.shield(instance) if asyncio.isfuture(instance) else instance)
+                    instance = instance_in(made, service)
             if is_bound(instance):
                 given[name] = instance
             elif not has_default(found.function, name):

@@ -448,6 +448,24 @@ def test_a_service_that_nobody_bound_surfaces_by_tool_parameter_type_and_remedy(
     assert (caught.value.layer, caught.value.parameter) == ("FunctionInvoker", "database")
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_provider_that_gives_nothing_has_bound_nothing(is_async: bool) -> None:
+    async def later(found: object) -> object:
+        return found
+
+    def giving(found: object) -> Callable[[type], object]:
+        return lambda kind: later(found) if is_async else found
+
+    def find(database: Injected[Database] | None = None) -> str:
+        return "nowhere" if database is None else database.rows[0]
+
+    with pytest.raises(WiringError, match=r"tool 'find_rows': database \(Database\) is required; bind it"):
+        ran(find_rows, resolve=giving(None))
+    assert ran(find, resolve=giving(None)).result.output == "nowhere"
+    with pytest.raises(WiringError, match="the container gave the class Database itself"):
+        ran(find_rows, resolve=giving(Database))
+
+
 def test_a_service_that_cannot_be_made_surfaces_as_it_is() -> None:
     def resolve(kind: type) -> object:
         raise ConnectionError("no database")
