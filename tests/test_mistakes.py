@@ -56,6 +56,8 @@ STACK = ChatStack(ScriptedClient())
             lambda: STACK.use(ProgressReporter).override("ProgressReporter", ProgressReporter(ScriptedClient())),  # type: ignore[arg-type]
             "override: pass the class, not an instance: .override(name, ProgressReporter, ...)",
         ),
+        (lambda: STACK.use(int | None), "use: int | None is not a layer: pass its class"),  # type: ignore[call-overload]
+        (lambda: STACK.use(int).build(), "int: takes no inner client; a layer's first parameter is what it wraps"),  # type: ignore[call-overload]
         (lambda: STACK.use("ProgressReporter"), "'ProgressReporter' is not a layer: pass its class"),  # type: ignore[call-overload]
         (
             lambda: STACK.use(ContextWindowGuard, max_context_tokens=5, counter=CharCounter).build(),  # type: ignore[call-overload]

@@ -83,7 +83,10 @@ def _blueprint(factory: Layer) -> _Blueprint:
 
 
 def _new_blueprint(factory: Layer) -> _Blueprint:
-    parameters = list(inspect.signature(factory).parameters.values())
+    try:
+        parameters = list(inspect.signature(factory).parameters.values())
+    except ValueError:  # of a class such as int
+        parameters = []
     if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise WiringError(
             f"{name_of(factory)}: takes no inner client; a layer's first parameter is what it wraps",

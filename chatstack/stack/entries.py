@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, is_dataclass
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeAlias, cast, overload
 
-from chatstack.client.hints import hints_of, kinds
+from chatstack.client.hints import hints_of, is_union, kinds
 from chatstack.client.options import changed_options
 from chatstack.client.protocol import ChatClient, is_client
 from chatstack.client.wiring import Layer, check_options, name_of, option_names, shown
@@ -139,7 +139,8 @@ def _options_given(layer: object) -> list[str]:
 
 
 def check_source(verb: str, source: object) -> None:
-    if isinstance(source, type) or (callable(source) and not is_client(source)) or hasattr(source, "as_layer"):
+    makes = isinstance(source, type) or (callable(source) and not is_client(source)) or hasattr(source, "as_layer")
+    if makes and not is_union(source):
         return
     kind = type(source).__name__
     if is_client(source):

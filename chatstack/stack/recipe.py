@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 from chatstack.client.checks import OwnCopy, check_client, send_to
 from chatstack.client.closing import Closing, close
 from chatstack.client.fronts import ChatFronts
+from chatstack.client.hints import is_union
 from chatstack.client.options import short_repr
 from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain, layer_kind, own_attribute
 from chatstack.client.stream import ChatStream
@@ -320,7 +321,8 @@ def _unwrapped(source: object, name: str | None) -> tuple[LayerSource, str | Non
     """Return a layer's source and its name; one given by ``named`` wins."""
     if isinstance(source, Named):
         name, source = source.name, source.source
-    return cast("LayerSource", get_origin(source) or source), name  # the class of a generic Mine[int]
+    generic = None if is_union(source) else get_origin(source)  # the class of Mine[int]
+    return cast("LayerSource", generic or source), name
 
 
 def _check_at_most_one(names: list[str], kinds: list[str]) -> None:
