@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from decimal import Decimal
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, cast
 
 from chatstack.client.checks import send_to, wraps_a_client
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import PositiveFloat, PositiveInt, check_options
-from chatstack.client.protocol import ChatClient, LayerKind, chain, layer_kind
+from chatstack.client.protocol import ChatClient, LayerKind, chain, layer_kind, own_attribute
 from chatstack.client.stream import ChatStream
 from chatstack.errors import BudgetExceeded, InputError, WiringError
 from chatstack.layers.spending import Account, Allowance, Meter, Spending
@@ -60,7 +61,7 @@ class Budget(ChatFronts):
         object.__setattr__(self, "_allowance", Allowance("Budget", self.max_tokens, self.max_cost, self.price))
         is_around = any(layer_kind(each) == "tool_loop" for each in chain(self.inner))
         object.__setattr__(self, "_is_around_tools", is_around)
-        if self.per == "conversation" and any(map(self._counts_the_same, chain(self.inner))):
+        if self.per == "conversation" and any(map(self._counts_the_same, answering(self.inner))):
             raise WiringError(
                 "Budget: another one of conversations is inside it, and both would count each answer in one account: "
                 "give one Budget both bounds, or give one of them spending=Spending()",
@@ -87,6 +88,15 @@ class Budget(ChatFronts):
         if request.conversation_id is None:
             raise InputError("Budget: per='conversation' needs the call's conversation_id")
         return self.spending.of(request.conversation_id)
+
+
+def answering(client: object) -> Iterator[object]:
+    """Yield each client inside, and those that a fallback asks."""
+    for layer in chain(client):
+        yield layer
+        others = own_attribute(layer, "clients") if layer_kind(layer) == "fallback" else None
+        for other in cast("Sequence[object]", others) if isinstance(others, list | tuple) else ():
+            yield from answering(other)
 
 
 @dataclass(slots=True, eq=False)

@@ -19,6 +19,7 @@ from chatstack import (
     ChatStack,
     ChatStream,
     ChatUpdate,
+    Fallback,
     InputError,
     Message,
     ModelTracer,
@@ -100,6 +101,9 @@ def test_two_budgets_never_count_an_answer_twice_in_one_account() -> None:
     stack = ChatStack(Metered(Round("fine", 15))).use(Budget, max_tokens=100, per="conversation", spending=spending)
     with pytest.raises(WiringError, match="count each answer in one account"):
         stack.use(named("smaller", Budget), max_tokens=50, per="conversation", spending=spending).build()
+    other = ChatStack(Metered()).use(Budget, max_tokens=50, per="conversation", spending=spending).build()
+    with pytest.raises(WiringError, match="count each answer in one account"):
+        stack.use(Fallback, clients=[other]).build()
     stack = stack.use(named("smaller", Budget), max_tokens=50, per="conversation", spending=apart)
     ask(stack.use(named("of the turn", Budget), max_tokens=50), conversation_id="c")
     assert spending.of("c").usage == apart.of("c").usage == Usage(15)
