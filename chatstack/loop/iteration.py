@@ -11,9 +11,8 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from chatstack.client.checks import send_to
-from chatstack.client.protocol import chain
 from chatstack.errors import BudgetExceeded, InputError
-from chatstack.layers.budget import Budget
+from chatstack.layers.budget import Budget, answering
 from chatstack.layers.spending import Account, Meter
 from chatstack.loop.calling import called
 from chatstack.loop.context import CancelledRun, IterativeContext, PaidOut
@@ -277,7 +276,7 @@ def _told(call: ToolCall, outcome: Outcome) -> ToolCallResult:
 
 
 def _has_conversation_budget(loop: LoopSettings) -> bool:
-    return any(isinstance(layer, Budget) and layer.per == "conversation" for layer in chain(loop.client))
+    return any(isinstance(layer, Budget) and layer.per == "conversation" for layer in answering(loop.client))
 
 
 def messages_of(given: object) -> tuple[Message, ...]:

@@ -17,7 +17,9 @@ from chatstack import (
     ChatStack,
     ChatStream,
     ChatUpdate,
+    Fallback,
     Message,
+    ServerError,
     ToolCall,
     Usage,
     WiringError,
@@ -25,6 +27,7 @@ from chatstack import (
 from chatstack.client.fronts import ChatFronts
 from chatstack.loop.context import IterativeContext
 from chatstack.loop.results import IterationRecord, IterativeResult
+from chatstack.testing import ScriptedClient
 from chatstack.tokens.prices import Price, Rate
 from tests.loop.runs import Options, asked, call, fresh, look, looped, run
 
@@ -187,9 +190,12 @@ def test_without_a_budget_there_is_no_last_call() -> None:
     assert choices(client) == [None] * 5
 
 
-def test_a_budget_of_the_client_ends_the_run_and_what_was_paid_is_counted_once() -> None:
+@pytest.mark.parametrize("is_fallback", [False, True])
+def test_a_budget_of_the_client_ends_the_run_and_what_was_paid_is_counted_once(is_fallback: bool) -> None:
     client = Metered(100)
     stack = ChatStack(client).use(Budget, max_tokens=250, per="conversation").build()
+    if is_fallback:
+        stack = ChatStack(ScriptedClient([ServerError("down")] * 4)).use(Fallback, clients=[stack]).build()
     result = run(looped(stack, tools=[look], mode="single_call"), fresh(run_id="r1"))
     assert (result.reason, type(result.error), len(client.requests)) == ("budget", BudgetExceeded, 3)
     assert result.usage == Usage(3 * 99, 3)
