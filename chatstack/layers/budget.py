@@ -129,8 +129,8 @@ class _Metered:
     def _note(self, update: ChatUpdate) -> None:
         """Update ``goes_on``: True if a call to the model comes next. One follows the last result of a round, unless
         all results say that nothing was run."""
-        if update.has_content:  # an answer that has begun is read to its end
-            self.goes_on = False
+        if update.has_content or update.usage is not None or update.overhead_usage is not None:
+            self.goes_on = False  # an answer that has begun, or that a summary was written for, is read to its end
         message = update.message_done
         if message is not None:
             self.open += [call.id for call in message.calls]

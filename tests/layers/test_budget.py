@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from decimal import Decimal
 from typing import Any
 
@@ -53,6 +54,31 @@ def test_a_turn_that_ends_by_itself_is_not_disturbed_however_much_it_used(stream
     assert response.text == "done"
     assert response.usage == Usage(1_099)
     assert len(provider.requests) == 2
+
+
+class ToldBefore(Metered):
+    """Tells the cost of a summary, or of the input, before each answer."""
+
+    def __init__(self, told: ChatUpdate, *rounds: Round) -> None:
+        super().__init__(*rounds)
+        self.told = told
+
+    async def _play(self, now: Round) -> AsyncGenerator[ChatUpdate, None]:
+        yield self.told
+        async for update in super()._play(now):
+            yield update
+
+
+@BOTH
+@pytest.mark.parametrize("told", [ChatUpdate(overhead_usage=Usage(100)), ChatUpdate(usage=Usage(100))])
+def test_an_answer_whose_request_has_been_sent_is_read_to_its_end_and_counted(told: ChatUpdate, stream: bool) -> None:
+    provider = ToldBefore(told, Round(calls("a"), 60))
+    stack = ChatStack(provider).use(Budget, max_tokens=250).use(FunctionInvoker, tools=[look])
+    with pytest.raises(BudgetExceeded, match="320 tokens used in this turn") as caught:
+        ask(stack, stream=stream)
+    assert len(provider.requests) == 2
+    assert caught.value.usage + caught.value.overhead_usage == Usage(320)
+    assert [message.role for message in caught.value.messages] == ["assistant", "tool"] * 2
 
 
 class Watched:
