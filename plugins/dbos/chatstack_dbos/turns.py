@@ -171,6 +171,8 @@ def _not_recorded() -> Generator[None]:
 
 
 async def _played(answer: ModelAnswered) -> AsyncGenerator[ChatUpdate, None]:
+    if answer.overhead_usage.total_tokens:
+        yield ChatUpdate(overhead_usage=answer.overhead_usage)
     last = answer.messages[-1]
     for message in answer.messages:
         closing = {"usage": answer.usage, "finish_reason": answer.finish_reason} if message is last else {}

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 from test_runs import in_worker
 
-from chatstack import ChatRequest, ChatStack, FunctionInvoker, Message, ToolCall, ToolResult, tool
+from chatstack import (
+    Budget,
+    ChatRequest,
+    ChatStack,
+    ChatUpdate,
+    FunctionInvoker,
+    Message,
+    ToolCall,
+    ToolResult,
+    Usage,
+    tool,
+)
+from chatstack.client.fronts import ChatFronts
 from chatstack.client.stream import ChatStream
 from chatstack.testing import Answer, ScriptedClient
 from chatstack.tools.turn import OVER_LIMIT
@@ -88,3 +100,32 @@ def test_a_turn_that_fails_tells_of_calls_beyond_the_limit_and_of_those_that_the
         assert [each.role for each in outcome.messages] == ["assistant", "tool", "assistant", "tool", "tool"]
 
     in_worker(f"sqlite:///{tmp_path}/runs.db", payments.served(model, 2), story)
+
+
+class Summarized(ChatFronts):
+    """A model before each of whose answers a summary is written, which calls a tool on and on."""
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await ChatStream.primed(self._answer())
+
+    async def _answer(self) -> AsyncGenerator[ChatUpdate, None]:
+        yield ChatUpdate(overhead_usage=Usage(100))
+        message = paying("Ann")
+        yield ChatUpdate(part=message.parts[0])
+        yield ChatUpdate(message_done=message, usage=Usage(1), finish_reason="tool_calls")
+
+
+def test_a_budget_counts_the_summaries_of_a_recorded_turn(tmp_path: Path) -> None:
+    @tool
+    def pay(to: str) -> str:
+        return f"paid {to}"
+
+    stack = ChatStack(Summarized()).use(Budget, max_tokens=250).use(FunctionInvoker, tools=[pay])
+
+    async def go(runs: DurableRuns) -> None:
+        await runs.start("turn", "run-1", "Pay.")
+        outcome = await runs.result("run-1", timeout_seconds=60)
+        assert (outcome.reason, outcome.overhead_usage, outcome.usage) == ("error", Usage(300), Usage(3))
+        assert outcome.error == "BudgetExceeded: Budget: 303 tokens used in this turn, max_tokens=250"
+
+    in_worker(f"sqlite:///{tmp_path}/runs.db", {"turn": DurableTurn(stack.build())}, go)
