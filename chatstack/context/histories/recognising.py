@@ -45,18 +45,6 @@ class _Found(msgspec.Struct, frozen=True):
 _NOT_FOUND = _Found(None, (), 0)
 
 
-class _Latest(msgspec.Struct, frozen=True):
-    """A cache of the last recognised request: the next layer mostly gets the very same messages."""
-
-    messages: tuple[Message, ...]
-    known: tuple[Message, ...]
-    seen: Recognised
-
-    def is_still(self, who: str) -> bool:
-        """Return True if it belongs to that conversation, and its history has not grown since."""
-        return self.seen.who == who and self.seen.history.messages is self.known
-
-
 class Recogniser:
     """An LRU cache of recent conversations, by their last messages. It is bounded in messages and in bytes;
     ``on_evicted`` is called with each evicted history. ``max_bytes`` is called each time, as other entries count too.
@@ -85,16 +73,12 @@ class Recogniser:
         self._used: OrderedDict[History, _Place] = OrderedDict()
         self._messages = 0
         self._bytes = 0
-        self._latest: _Latest | None = None
 
     def recognise(self, messages: tuple[Message, ...], head: int = 0, who: str = "") -> Recognised:
         """Recognise the history that these messages continue, or make a new one. ``head`` is the number of system
         messages at their head, ``who`` the name of the conversation."""
         conversation = messages[head:] if head else messages
         positions: Sequence[int] = range(head, len(messages))
-        latest = self._latest
-        if latest is not None and latest.messages is messages and latest.is_still(who):
-            return latest.seen
         found = self._found(conversation, who)
         if found.alike < len(conversation) and _has_system(conversation[found.alike :]):
             positions = tuple(position for position, message in enumerate(messages) if message.role != "system")
@@ -110,9 +94,7 @@ class Recogniser:
             state = history.conversation(who)
         if not isinstance(positions, range):
             needs_repair = needs_repair or is_interrupted(messages, positions)
-        seen = Recognised(history, state, length, positions, needs_repair, state.who)
-        self._latest = _Latest(messages, history.messages, seen)
-        return seen
+        return Recognised(history, state, length, positions, needs_repair, state.who)
 
     def weigh(self, history: History, added_bytes: int) -> bool:
         """Count bytes that the memory keeps for a history; return False if that history is not known any more."""
@@ -143,7 +125,6 @@ class Recogniser:
                 self._uncount(history, place)
 
     def _uncount(self, history: History, place: _Place) -> None:
-        self._latest = None
         self._count(history, -1)
         self._leave(history, place)
 
@@ -157,7 +138,6 @@ class Recogniser:
             self._places.clear()
             self._ends.clear()
             self._used.clear()
-            self._latest = None
             self._messages = self._bytes = 0
 
     def _found(self, conversation: tuple[Message, ...], who: str) -> _Found:
