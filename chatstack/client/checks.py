@@ -109,7 +109,7 @@ async def send_to(client: ChatClient, request: ChatRequest) -> ChatStream:
 
 def _stream_of(client: ChatClient, stream: object) -> ChatStream:
     if isinstance(stream, ChatStream):
-        return stream
+        return stream  # pyright: ignore[reportUnknownVariableType] - as above
     name, given = type(client).__name__, type(stream).__name__
     remedy = "write 'return await self.inner.send(request)'" if hasattr(client, "inner") else _MADE
     raise TypeError(f"{name}: send() gave a {given}, not a ChatStream: {remedy}")

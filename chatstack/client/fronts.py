@@ -102,6 +102,26 @@ class ChatFronts:
                 _tell_what_was_done(error, stream)
             raise
 
+    @overload
+    def get_streaming_response(
+        self,
+        messages: str | Message | Sequence[Message],
+        *,
+        options: ChatOptions | None = None,
+        conversation_id: str | None = None,
+        output_type: type[T],
+        timeout_seconds: float | None = None,
+    ) -> ChatStream[ParsedResponse[T]]: ...
+    @overload
+    def get_streaming_response(
+        self,
+        messages: str | Message | Sequence[Message],
+        *,
+        options: ChatOptions | None = None,
+        conversation_id: str | None = None,
+        output_type: object = None,
+        timeout_seconds: float | None = None,
+    ) -> ChatStream: ...
     def get_streaming_response(
         self,
         messages: str | Message | Sequence[Message],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Never, Self, TypeAlias
+from typing import TYPE_CHECKING, Generic, Never, Self, TypeAlias, cast
 
 from chatstack.client.closing import close
 from chatstack.client.folding import Fold
@@ -24,7 +24,7 @@ from chatstack.client.sources import (
 )
 from chatstack.errors import BrokenStreamError, StreamBusyError, StreamClosedError
 from chatstack.values.requests import ChatRequest
-from chatstack.values.responses import ChatResponse, ChatUpdate
+from chatstack.values.responses import ChatResponse, ChatUpdate, Response_co
 from chatstack.values.usage import credible, is_modest, with_usage
 
 UsageCheck: TypeAlias = Callable[[ChatUpdate, Callable[[], ChatResponse]], ChatUpdate]
@@ -43,7 +43,7 @@ class _ReadItFirst:
         raise AttributeError(told, name=self.name, obj=stream)
 
 
-class ChatStream:
+class ChatStream(Generic[Response_co]):
     """An answer on its way: iterate it, ``await response()`` for the whole, and close it (or use ``async with``).
 
     One task reads it. A stream from a front may also be closed by another task, which stops the reader with a
@@ -303,18 +303,16 @@ class ChatStream:
         else:
             self._failure = StreamClosedError("reading this stream was cancelled: its answer is not complete")
 
-    async def response(self) -> ChatResponse:
+    async def response(self) -> Response_co:
         """Read the rest, and return the whole answer. May be called again."""
         if self._whole is not None and not self._started and not self._closed and self._failure is None:
             await self._read_below(self._whole)
         elif not self._ended:
             await self._read_all()
         await self.aclose()
-        if self._read is None:
-            return self.so_far
         if self._parsed is None:
-            self._parsed = self._read(self.so_far)
-        return self._parsed
+            self._parsed = self.so_far if self._read is None else self._read(self.so_far)
+        return cast("Response_co", self._parsed)
 
     async def _read_below(self, reader: WholeReader) -> None:
         """Read the whole answer from below: no caller wants the updates, so they are not passed up one by one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Never, Self, TypeVar, overload
+from typing import Generic, Never, Self, TypeVar, overload
 
 from chatstack.client.checks import OwnCopy, check_client, send_to
 from chatstack.client.fronts import ChatFronts
@@ -15,7 +15,7 @@ from chatstack.client.stream import ChatStream
 from chatstack.errors import StreamBusyError, StreamClosedError
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest
-from chatstack.values.responses import ChatResponse, ChatUpdate, ParsedResponse
+from chatstack.values.responses import ChatResponse, ChatUpdate, ParsedResponse, Response_co
 
 T = TypeVar("T")
 
@@ -89,6 +89,26 @@ class SyncClient(OwnCopy):
             )
         )
 
+    @overload
+    def get_streaming_response(
+        self,
+        messages: str | Message | Sequence[Message],
+        *,
+        options: ChatOptions | None = None,
+        conversation_id: str | None = None,
+        output_type: type[T],
+        timeout_seconds: float | None = None,
+    ) -> SyncStream[ParsedResponse[T]]: ...
+    @overload
+    def get_streaming_response(
+        self,
+        messages: str | Message | Sequence[Message],
+        *,
+        options: ChatOptions | None = None,
+        conversation_id: str | None = None,
+        output_type: object = None,
+        timeout_seconds: float | None = None,
+    ) -> SyncStream: ...
     def get_streaming_response(
         self,
         messages: str | Message | Sequence[Message],
@@ -129,7 +149,7 @@ class SyncClient(OwnCopy):
         return f"SyncClient({self.inner!r})"
 
 
-class SyncStream:
+class SyncStream(Generic[Response_co]):
     """An answer on its way: iterate it, ``response()`` for the whole, and close it (or use ``with``).
 
     Each step runs on the event loop while the caller waits. One thread reads it; any thread may close it, which stops
@@ -138,7 +158,7 @@ class SyncStream:
 
     __slots__ = ("__weakref__", "_begin", "_dropped", "_hold", "_is_over", "_portal", "_stream")
 
-    def __init__(self, stream: ChatStream, begin: Callable[[], Portal]) -> None:
+    def __init__(self, stream: ChatStream[Response_co], begin: Callable[[], Portal]) -> None:
         self._stream = stream
         self._begin = begin
         self._portal: Portal | None = None
@@ -181,7 +201,7 @@ class SyncStream:
             self._release()
             raise StopIteration from None
 
-    def response(self) -> ChatResponse:
+    def response(self) -> Response_co:
         """Read the rest, and return the whole answer. May be called again."""
         portal = self._begun()
         if self._is_over and portal.is_over:  # there is nothing more to read: any loop will do

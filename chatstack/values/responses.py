@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -135,3 +135,11 @@ class ParsedResponse(ChatResponse, Generic[T_co], frozen=True, kw_only=True):
     """The whole answer, with its value in ``parsed``, of the requested ``output_type``."""
 
     parsed: T_co  # pyright: ignore[reportGeneralTypeIssues]
+
+
+if TYPE_CHECKING:  # a default needs Python 3.13 where the program runs
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    Response_co = TypeVarWithDefault("Response_co", bound=ChatResponse, covariant=True, default=ChatResponse)
+else:
+    Response_co = TypeVar("Response_co", covariant=True)

@@ -134,7 +134,7 @@ def test_what_is_no_conversation_is_refused_by_position_and_type_never_by_text(m
         asyncio.run(client.get_response(messages))  # type: ignore[call-overload]
     assert str(caught.value) == said
     with pytest.raises(InputError) as at_once:
-        client.get_streaming_response(messages)  # type: ignore[arg-type]
+        client.get_streaming_response(messages)  # type: ignore[call-overload]
     assert str(at_once.value) == said
     assert client.requests == []
 
@@ -163,7 +163,7 @@ def test_an_input_error_is_a_value_error_too() -> None:
 def test_bad_options_are_refused_with_type_or_value(options: dict[str, object], said: str) -> None:
     client = ScriptedClient(["fine"])
     with pytest.raises(InputError) as caught:
-        client.get_streaming_response("a", **options)  # type: ignore[arg-type]
+        client.get_streaming_response("a", **options)  # type: ignore[call-overload]
     assert str(caught.value) == said
     with pytest.raises(InputError) as also:
         asyncio.run(client.get_response("a", **options))  # type: ignore[call-overload]

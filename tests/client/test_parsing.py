@@ -68,9 +68,11 @@ def client_of(*answers: Answer) -> ScriptedClient:
 
 
 async def asked(client: ScriptedClient, kind: Any, *, stream: bool, **options: Any) -> ChatResponse:
+    answer: ChatResponse
     if stream:
-        return await client.get_streaming_response("go", output_type=kind, **options).response()
-    answer: ChatResponse = await client.get_response("go", output_type=kind, **options)
+        answer = await client.get_streaming_response("go", output_type=kind, **options).response()
+        return answer
+    answer = await client.get_response("go", output_type=kind, **options)
     return answer
 
 
@@ -469,7 +471,7 @@ import enum
 from dataclasses import dataclass
 from typing import Literal, Optional, TypedDict, assert_type
 import msgspec, pydantic
-from chatstack import ChatResponse, ParsedResponse
+from chatstack import ChatResponse, ChatStream, ParsedResponse, SyncClient
 from chatstack.testing import ScriptedClient
 
 @dataclass
@@ -479,11 +481,14 @@ class Struct(msgspec.Struct): a: int
 class Model(pydantic.BaseModel): a: int
 class Mood(enum.Enum): GOOD = "good"
 
+def takes_either(answer: ParsedResponse[Place | Struct]) -> None: ...
+def takes_any(stream: ChatStream) -> None: ...
+
 async def ask(client: ScriptedClient) -> None:
     assert_type(await client.get_response("go"), ChatResponse)
     assert_type(await client.get_response("go", output_type=Place), ParsedResponse[Place])
     place = await client.get_response("go", output_type=Place)
-    either: ParsedResponse[Place | Struct] = place
+    takes_either(place)
     assert_type((await client.get_response("go", output_type=Row)).parsed, Row)
     assert_type((await client.get_response("go", output_type=Struct)).parsed, Struct)
     assert_type((await client.get_response("go", output_type=Model)).parsed, Model)
@@ -493,12 +498,21 @@ async def ask(client: ScriptedClient) -> None:
     assert_type((await client.get_response("go", output_type=Place | Struct)).parsed, object)
     assert_type((await client.get_response("go", output_type=Optional[Place])).parsed, object)
     assert_type((await client.get_response("go", output_type=Literal["a", "b"])).parsed, object)
+
+async def read(client: ScriptedClient, sync: SyncClient) -> None:
+    async with client.get_streaming_response("go", output_type=Place) as stream:
+        assert_type((await stream.response()).parsed, Place)
+        takes_any(stream)
+    assert_type(await client.get_streaming_response("go").response(), ChatResponse)
+    assert_type(sync.get_streaming_response("go", output_type=Row).response().parsed, Row)
+    assert_type(sync.get_streaming_response("go").response(), ChatResponse)
 """
 
 
 @pytest.mark.slow
-def test_a_type_checker_knows_the_type_of_what_was_parsed(tmp_path: Path) -> None:
-    assert lines_with_errors("mypy", TYPED, tmp_path) == set()
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_a_type_checker_knows_the_type_of_what_was_parsed(checker: str, tmp_path: Path) -> None:
+    assert lines_with_errors(checker, TYPED, tmp_path) == set()
 
 
 @dataclass

@@ -96,10 +96,11 @@ async def asked(stack: ChatStack, text: str = "go", *, stream: bool = False, **o
     if not stream:
         answered: ChatResponse = await client.get_response(text, **options)
         return answered
-    async with client.get_streaming_response(text, **options) as answer:
-        async for _ in answer:
+    coming: ChatStream = client.get_streaming_response(text, **options)
+    async with coming:
+        async for _ in coming:
             pass
-        return await answer.response()
+        return await coming.response()
 
 
 def ask(stack: ChatStack, text: str = "go", **options: Any) -> ChatResponse:

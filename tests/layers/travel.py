@@ -248,7 +248,8 @@ class Trip:
         if not self._streamed:
             answer: ChatResponse = await self._client.get_response(given, **named)
             return answer
-        async with self._client.get_streaming_response(given, **named) as stream:
+        stream: ChatStream = self._client.get_streaming_response(given, **named)
+        async with stream:
             self.streamed_text.append("".join([update.text async for update in stream]))
             return await stream.response()
 

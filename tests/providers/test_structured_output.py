@@ -65,9 +65,11 @@ def ask(client: Client, kind: Any, *, stream: bool, tools: list[Any] | None = No
             stack = ChatStack(client).use(FunctionInvoker, tools=tools) if tools else ChatStack(client)
             built = stack.build()
             chosen = ChatOptions(**options)
+            answer: ChatResponse
             if stream:
-                return await built.get_streaming_response("go", output_type=kind, options=chosen).response()
-            answer: ChatResponse = await built.get_response("go", output_type=kind, options=chosen)
+                answer = await built.get_streaming_response("go", output_type=kind, options=chosen).response()
+                return answer
+            answer = await built.get_response("go", output_type=kind, options=chosen)
             return answer
 
     return asyncio.run(asyncio.wait_for(asked(), 300))

@@ -63,7 +63,8 @@ async def ask(client: BuiltClient, streaming: bool, text: str = "hello", **optio
     if not streaming:
         answer: ChatResponse = await client.get_response(text, **options)
         return answer.usage
-    async with client.get_streaming_response(text, **options) as stream:
+    stream: ChatStream = client.get_streaming_response(text, **options)
+    async with stream:
         told = [update.usage async for update in stream if update.usage is not None]
         assert sum(told, Usage()) == (await stream.response()).usage
         return (await stream.response()).usage
