@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 
 from chatstack import Message, ToolCall, ToolResult
-from chatstack.context.edits.pairing import pair
+from chatstack.context.edits.pairing import pair, places_of
 from chatstack.context.edits.units import Unit, units_of
 from tests.histories import PROPERTY, histories
 
@@ -67,10 +67,10 @@ def test_every_message_is_in_one_unit_and_units_come_in_order(messages: list[Mes
 @PROPERTY
 @given(histories())
 def test_no_pair_is_split_and_only_what_pairs_is_joined(messages: list[Message]) -> None:
-    pairing = pair(messages)
+    answers = [(position, call_position) for position, _, call_position, _, _ in places_of(messages)[1]]
     home = {position: number for number, unit in enumerate(units_of(messages)) for position in unit.positions}
-    assert all(home[answer] == home[call] for answer, call in pairing.answers)
-    paired = {position for answer in pairing.answers for position in answer}
+    assert all(home[answer] == home[call] for answer, call in answers)
+    paired = {position for answer in answers for position in answer}
     assert all(
         position in paired for unit in units_of(messages) for position in unit.positions if len(unit.positions) > 1
     )
@@ -79,6 +79,6 @@ def test_no_pair_is_split_and_only_what_pairs_is_joined(messages: list[Message])
 @PROPERTY
 @given(histories())
 def test_a_unit_is_open_if_one_of_its_calls_is(messages: list[Message]) -> None:
-    waiting = {position for position, _ in pair(messages).open_calls}
+    waiting = {position for position, _, _ in pair(messages).open_calls()}
     for unit in units_of(messages):
         assert unit.is_open == bool(waiting & set(unit.positions))

@@ -6,7 +6,6 @@ import itertools
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias, cast
 
@@ -15,32 +14,6 @@ from chatstack.errors import InputError
 from chatstack.values.messages import Message, as_shaped
 from chatstack.values.parts import ProviderItem, Text, ToolCall, ToolResult
 from chatstack.values.surrogates import without_lone_surrogates
-
-
-@dataclass(frozen=True, slots=True)
-class Pairing:
-    """The pairs of a list of messages, by position, and what is left over.
-
-    ``answers`` are pairs (position of a result, position of its call). ``orphans`` are results without a call before
-    them, ``open_calls`` calls without a result after them, each with its position. ``items`` describes provider items
-    whose partner is missing.
-    """
-
-    answers: tuple[tuple[int, int], ...]
-    orphans: tuple[tuple[int, ToolResult], ...]
-    open_calls: tuple[tuple[int, ToolCall], ...]
-    items: tuple[str, ...] = ()
-
-    def leftovers(self, last: int) -> Counter[str]:
-        """Count what does not pair, by description; the calls of a last message still wait, and are not counted."""
-        found = Counter(f"result without call: {result.call_id}" for _, result in self.orphans)
-        found.update(f"call without result: {call.id}" for position, call in self.open_calls if position != last)
-        found.update(self.items)
-        return found
-
-    def waiting(self, last: int) -> Counter[str]:
-        """Count the calls of a last message that still wait for their results, by id."""
-        return Counter(call.id for position, call in self.open_calls if position == last)
 
 
 class Answered(NamedTuple):
@@ -196,27 +169,27 @@ class Pairs:
             return True
         return bool(self.waiting) and any(at != last for asked in self.waiting.values() for at, _, _ in asked)
 
+    def leftovers(self, last: int) -> Counter[str]:
+        """Count what does not pair, by description; the calls of the message at ``last`` still wait, and are not
+        counted."""
+        found = Counter(f"result without call: {result.call_id}" for _, _, result in self.orphans)
+        found.update(f"call without result: {call.id}" for at, _, call in self.open_calls() if at != last)
+        found.update(() if self.items is None else self.items.leftovers())
+        return found
 
-def pair(messages: Sequence[Message]) -> Pairing:
+    def waiting_in(self, last: int) -> Counter[str]:
+        """Count the calls of the message at ``last`` that still wait for their results, by id."""
+        return Counter(call.id for at, _, call in self.open_calls() if at == last)
+
+
+def pair(messages: Sequence[Message]) -> Pairs:
     """Pair calls and results, in one pass."""
-    pairs, places = places_of(messages)
-    return Pairing(
-        tuple([(position, call_position) for position, _, call_position, _, _ in places]),
-        tuple([(position, result) for position, _, result in pairs.orphans]),
-        tuple([(position, call) for position, _, call in pairs.open_calls()]),
-        () if pairs.items is None else tuple(pairs.items.leftovers()),
-    )
+    return places_of(messages)[0]
 
 
 def answered_calls(messages: Sequence[Message]) -> list[Answered]:
     """Return every result that answers a call, in order, with the call; paired as in ``pair``."""
-    return pairs_and_answers(messages)[1]
-
-
-def pairs_and_answers(messages: Sequence[Message]) -> tuple[Pairs, list[Answered]]:
-    """Return the pairs of all messages, and the answers among them, in order."""
-    pairs, places = places_of(messages)
-    return pairs, [answered_at(messages, place) for place in places]
+    return [answered_at(messages, place) for place in places_of(messages)[1]]
 
 
 def answered_at(messages: Sequence[Message], place: Place) -> Answered:

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 import msgspec
 
-from chatstack.context.edits.pairing import Answered, Pairs, pairs_and_answers
+from chatstack.context.edits.pairing import Answered, Pairs, answered_at, places_of
 from chatstack.context.edits.plans import Plan
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall, ToolResult
@@ -26,9 +26,10 @@ def repair_plan(messages: Sequence[Message]) -> Plan | None:
     result has arrived for a call that had none. Source: Xpert's context editing (orphan results are removed
     before thresholds are checked).
     """
-    pairs, answers = pairs_and_answers(messages)
+    pairs, places = places_of(messages)
     if not pairs.need_repair(len(messages) - 1):
         return None
+    answers = [answered_at(messages, place) for place in places]
     moved_to = {each.call_position for each in answers if each.is_displaced}
     # The last message's calls may wait, but not beside results.
     open_calls = [each for each in pairs.open_calls() if each[0] != len(messages) - 1 or each[0] in moved_to]

@@ -10,7 +10,7 @@ import msgspec
 
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.item_pairs import is_linked
-from chatstack.context.edits.pairing import answered_calls, pair, pairs_and_answers
+from chatstack.context.edits.pairing import answered_calls, pair
 from chatstack.context.edits.plans import Plan
 from chatstack.values.messages import Message, Role
 from chatstack.values.native import compaction_in
@@ -28,12 +28,7 @@ def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[
         return found
     after = context.after(plan)
     if is_repair:
-        return (
-            *_lost(plan, context, is_repair),
-            *_unmarked_answers(context, after),
-            *_changed_words(context, after),
-            *_unrepaired(context, after),
-        )
+        return (*_lost(plan, context, is_repair), *_not_only_moved(context, after))
     if _only_clears(plan, context):
         return tuple(_not_smaller(context, after))
     return problems_of_all(plan, context, pairs_are_kept=keeps_pairs(plan, context) or _takes_out_whole(plan, context))
@@ -112,10 +107,9 @@ def _misplaced(plan: Plan, context: Context) -> Iterator[str]:
 
 
 def _out_of(word: str, positions: Sequence[int], limit: int, length: int) -> Iterator[str]:
-    if positions and not 0 <= min(positions) <= max(positions) < limit:
-        for position in positions:
-            if not 0 <= position < limit:
-                yield f"{word}: position {position} is not among the {length} messages"
+    for position in positions:
+        if not 0 <= position < limit:
+            yield f"{word}: position {position} is not among the {length} messages"
 
 
 def _unmarked(plan: Plan, context: Context) -> Iterator[str]:
@@ -179,32 +173,25 @@ def _lost(plan: Plan, context: Context, is_repair: bool) -> Iterator[str]:
                 yield f"the pinned message at {position} is {word}"
             elif position == latest_user:
                 yield f"the latest user message, at {position}, is {word}"
-    yield from _lost_compaction(plan, context)
-
-
-def _lost_compaction(plan: Plan, context: Context) -> Iterator[str]:
-    """Check that the newest compaction stays; only what the plan touches is searched for one."""
     after: list[tuple[int, Message | None]] = [*((at, None) for at in plan.drop), *plan.replace]
-    for at, message in after:
-        before = context.messages[at]
-        if compaction_in(before) is None:
-            continue
-        if (message is None or compaction_in(message) is None) and at == context.latest_compaction:
+    for at, new in after:  # only what the plan touches is searched for a compaction
+        is_gone = compaction_in(messages[at]) is not None and (new is None or compaction_in(new) is None)
+        if is_gone and at == context.latest_compaction:
             yield f"the provider's compaction at {at} is lost"
 
 
-def _unmarked_answers(before: Context, after: Context) -> Iterator[str]:
-    """Check that new results are marked; others must have been there, as the result of a call."""
+def _not_only_moved(before: Context, after: Context) -> Iterator[str]:
+    """Check that a repair only moves results: none is lost, new ones are marked, all else stays in its order, and each
+    result stands behind its call."""
     there = Counter(each.result for each in answered_calls(before.messages))
-    new = Counter(part for message in after.messages if not message.mark for part in _results(message)) - there
-    if new:
+    if Counter(part for message in after.messages if not message.mark for part in _results(message)) - there:
         yield "it puts in a result that was not there, and does not mark it as ours"
-
-
-def _changed_words(before: Context, after: Context) -> Iterator[str]:
-    """Check that everything but results stays, in its order."""
     if _words(before.messages) != _words(after.messages):
         yield "a repair moves results, and changes nothing else"
+    if there - Counter(part for message in after.messages for part in _results(message)):
+        yield "a result that answers a call is lost"
+    if pair(after.messages).need_repair(len(after.messages) - 1):
+        yield "it leaves something to repair"
 
 
 def _words(messages: Sequence[Message]) -> list[tuple[Role, bool, tuple[Part, ...]]]:
@@ -221,15 +208,6 @@ def _words(messages: Sequence[Message]) -> list[tuple[Role, bool, tuple[Part, ..
 
 def _results(message: Message) -> tuple[ToolResult, ...]:
     return () if message.role == "system" else message.results
-
-
-def _unrepaired(before: Context, after: Context) -> Iterator[str]:
-    """Check that no result of a call is lost, and each stands behind its call."""
-    there = Counter(each.result for each in answered_calls(before.messages))
-    if there - Counter(part for message in after.messages for part in _results(message)):
-        yield "a result that answers a call is lost"
-    if pairs_and_answers(after.messages)[0].need_repair(len(after.messages) - 1):
-        yield "it leaves something to repair"
 
 
 def _summaries(plan: Plan, context: Context, after: Context) -> Iterator[str]:
@@ -310,7 +288,7 @@ def _unpaired(before: Context, after: Context) -> Iterator[str]:
         new.subtract(pairs_before.leftovers(end_before))
         found.update((what, None) for what, times in new.items() if times > 0)
     yield from found
-    for call_id in pairs_before.waiting(ends[0]) - pairs_after.waiting(ends[1]):
+    for call_id in pairs_before.waiting_in(ends[0]) - pairs_after.waiting_in(ends[1]):
         yield f"the call {call_id}, which waits for its result, is gone"
 
 
