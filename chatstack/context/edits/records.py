@@ -16,15 +16,15 @@ from chatstack.values.parts import Part, ToolCall, ToolResult
 
 MAX_ENTRIES = 20_000
 """Maximum number of messages that one stored record may drop, edit or insert, for each of the three."""
-_FEW = msgspec.Meta(max_length=MAX_ENTRIES)
-_Position = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+FEW = msgspec.Meta(max_length=MAX_ENTRIES)
+Position = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
 
 
 class Edit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """An edit of one message, without its text: in ``parts``, a number stands for that part of the original message."""
 
-    position: _Position
-    parts: Annotated[tuple[_Position | Part, ...], _FEW]
+    position: Position
+    parts: Annotated[tuple[Position | Part, ...], FEW]
     extra_json: str | None
     mark: str | None
     annotation: Annotation | None
@@ -57,7 +57,7 @@ class Edit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 class Insertion(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A layer's message, inserted before a position; the length of the history means its end."""
 
-    position: _Position
+    position: Position
     message: Message
     annotation: Annotation | None
 
@@ -68,7 +68,7 @@ class Insertion(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
         return self.message.edited(annotation=self.annotation)
 
 
-_position_of: Callable[[Edit | Insertion], int] = attrgetter("position")
+position_of: Callable[[Edit | Insertion], int] = attrgetter("position")
 
 
 class Patch(NamedTuple):
@@ -111,8 +111,8 @@ class Record(_WorkedOut, msgspec.Struct, frozen=True):
             if name == "patches":
                 found = self._joined()
             elif name == "reach":
-                last = max((*self.drop, *map(_position_of, self.replace)), default=-1)
-                found = max((last + 1, *map(_position_of, self.insert)))
+                last = max((*self.drop, *map(position_of, self.replace)), default=-1)
+                found = max((last + 1, *map(position_of, self.insert)))
             elif name == "fingerprint":
                 found = hash(self)
             else:
@@ -138,10 +138,10 @@ class Record(_WorkedOut, msgspec.Struct, frozen=True):
         if position >= self.reach:
             return False
         dropped = bisect_left(self.drop, position)
-        replaced = bisect_left(self.replace, position, key=_position_of)
+        replaced = bisect_left(self.replace, position, key=position_of)
         return position in (
             *self.drop[dropped : dropped + 1],
-            *map(_position_of, self.replace[replaced : replaced + 1]),
+            *map(position_of, self.replace[replaced : replaced + 1]),
         )
 
     def with_summary(self, summary: Message) -> Record:

@@ -7,13 +7,11 @@ purpose: placeholders, excerpts, summaries.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import msgspec
 
-from chatstack.context.edits.records import MAX_ENTRIES, Edit, Insertion, Record
+from chatstack.context.edits.records import FEW, MAX_ENTRIES, Edit, Insertion, Position, Record, position_of
 from chatstack.context.edits.summaries import is_summary
 from chatstack.values.messages import Message
 
@@ -22,16 +20,13 @@ VERSION = 2
 MAX_BYTES = 1_000_000
 """Maximum size of a record in bytes; larger ones are not shared."""
 
-_FEW = msgspec.Meta(max_length=MAX_ENTRIES)
-_Position = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
-
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     version: int
     covers: int
-    drop: Annotated[tuple[_Position, ...], _FEW]
-    replace: Annotated[tuple[Edit, ...], _FEW]
-    insert: Annotated[tuple[Insertion, ...], _FEW]
+    drop: Annotated[tuple[Position, ...], FEW]
+    replace: Annotated[tuple[Edit, ...], FEW]
+    insert: Annotated[tuple[Insertion, ...], FEW]
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
@@ -64,8 +59,8 @@ def stored(record: Record, messages: tuple[Message, ...]) -> bytes:
         VERSION,
         length,
         tuple(sorted(record.drop)),
-        tuple(sorted(record.replace, key=_position_of)),
-        tuple(sorted(record.insert, key=_position_of)),
+        tuple(sorted(record.replace, key=position_of)),
+        tuple(sorted(record.insert, key=position_of)),
     )
     _check(found, messages)
     try:
@@ -86,7 +81,7 @@ def restored(data: bytes, messages: tuple[Message, ...]) -> Record:
         found = _decode(data) if version == VERSION else None
         exact = found is not None and _encode(found) == data
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        _refuse("it is no record, or a damaged one")
+        raise RecordError("it is no record, or a damaged one") from None  # an error of msgspec may quote the record
     if found is None:
         raise RecordError(f"it is of version {version} of the format, and this release knows version {VERSION} alone")
     if not exact:  # fields that nobody knows, twice the same field, numbers in another spelling
@@ -95,25 +90,17 @@ def restored(data: bytes, messages: tuple[Message, ...]) -> Record:
     return Record(found.drop, found.replace, found.insert)
 
 
-def _refuse(why: str) -> NoReturn:
-    """Raise ``RecordError`` without its cause, as an error of msgspec may quote the record."""
-    raise RecordError(why) from None
-
-
-def _position_of(entry: Edit | Insertion) -> int:
-    return entry.position
-
-
 def _check(found: _Stored, messages: tuple[Message, ...]) -> None:
     """Check the invariants of a record for these messages, whatever its origin. Raises ``RecordError``."""
     length = len(messages)
     if found.covers != length:
         raise RecordError("it was made for another number of messages")
+    dropped = [*found.drop]
     replaced = [each.position for each in found.replace]
     inserted = [each.position for each in found.insert]
-    if not (_ascends(found.drop) and _ascends(replaced)) or inserted != sorted(inserted):
+    if dropped != sorted({*dropped}) or replaced != sorted({*replaced}) or inserted != sorted(inserted):
         raise RecordError("its positions are not in order, or named twice")
-    touched = (*found.drop, *replaced)
+    touched = (*dropped, *replaced)
     if len(set(touched)) < len(touched):
         raise RecordError("it drops and edits the same message")
     if any(not 0 <= position < length for position in touched) or any(not 0 <= at <= length for at in inserted):
@@ -132,11 +119,6 @@ def _check(found: _Stored, messages: tuple[Message, ...]) -> None:
             raise RecordError("what it inserts is pinned, not marked as a layer's, or speaks as the user or the system")
         if message.mark == "summary" and not is_summary(message):
             raise RecordError("what it inserts as a summary has not the form of one")
-    annotations = [each.annotation for each in found.replace] + [each.annotation for each in found.insert]
+    annotations = [each.annotation for each in (*found.replace, *found.insert)]
     if any(each is not None and each.tokens_before < 0 for each in annotations):
         raise RecordError("an annotation has a negative size")
-
-
-def _ascends(positions: Iterable[int]) -> bool:
-    ordered = list(positions)
-    return all(one < other for one, other in itertools.pairwise(ordered))
