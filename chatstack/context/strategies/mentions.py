@@ -162,8 +162,7 @@ def words_said(context: Context, message: Message) -> Iterator[frozenset[str]]:
             found = said.get(part)
             if found is None:
                 texts = (part.text,) if isinstance(part, Text) else _texts_in(part.arguments)
-                found = frozenset(word for text in texts for word in _WORD.findall(text[:_MOST_CHARS]))
-                said[part] = found
+                said[part] = found = frozenset(_words_in(texts))
             yield found
 
 
@@ -187,30 +186,25 @@ def _short(words: set[str]) -> set[str]:
     return {word for word in words if len(word) <= _LONGEST}
 
 
+def _words_in(texts: Iterable[str]) -> set[str]:
+    return {word for text in texts for word in _WORD.findall(text[:_MOST_CHARS])}
+
+
 def _words_of(message: Message) -> set[str]:
     """Return the words in the texts and tool results of a message."""
-    found: set[str] = set()
-    for part in message.parts:
-        if isinstance(part, Text | ToolResult):
-            found.update(_WORD.findall(part.text[:_MOST_CHARS]))
-    return found
+    return _words_in(part.text for part in message.parts if isinstance(part, Text | ToolResult))
 
 
 def _words_quoted(message: Message) -> set[str]:
     """Return the words in backquotes in the texts of a message."""
     texts = (part.text[:_MOST_CHARS] for part in message.parts if isinstance(part, Text))
-    return {word for text in texts for quoted in _QUOTED.findall(text) for word in _WORD.findall(quoted)}
+    return _words_in(quoted for text in texts for quoted in _QUOTED.findall(text))
 
 
 def _words_used(message: Message) -> set[str]:
     """Return the words in the arguments of its calls, in the decoded values: in JSON, an escaped line break would stick
     to them."""
-    found: set[str] = set()
-    for part in message.parts:
-        if isinstance(part, ToolCall):
-            for text in _texts_in(part.arguments):
-                found.update(_WORD.findall(text[:_MOST_CHARS]))
-    return found
+    return _words_in(text for call in message.calls for text in _texts_in(call.arguments))
 
 
 def _texts_in(arguments: str) -> Iterator[str]:
