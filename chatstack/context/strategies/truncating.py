@@ -42,7 +42,4 @@ class Truncate(Strategy):
         return without_oldest(context, self.name, self._limits(1.0), self._limits(self.truncate_to))
 
     def _limits(self, share: float) -> Limits:
-        tokens, items = (
-            None if most is None else max(1, int(most * share)) for most in (self.max_tokens, self.max_context_items)
-        )
-        return Limits(tokens, items)
+        return Limits(self.max_tokens, self.max_context_items).times(share)
