@@ -33,8 +33,6 @@ def recall_call(recall: str, result: ToolResult) -> str:
 
 def filled(placeholder: str, tool: str, tokens: int, handle: Callable[[], str]) -> str:
     """Return a placeholder with ``{tool}``, ``{tokens}`` and ``{handle}`` filled in; other braces stay as they are."""
-    if "{" not in placeholder:
-        return placeholder
 
     def value(field: re.Match[str]) -> str:
         name = field.group(1)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.excerpts import bytes_in, head_and_tail, is_excerpt, left_out
@@ -91,10 +93,19 @@ def shortened_to(context: Context, positions: Sequence[int], strategy: str, most
         message = context.messages[at]
         came = _Earlier.of(message)
         parts = tuple(_shorter(context, message, part, most_tokens, recall, came) for part in message.parts)
-        shortened = message.edited(parts=parts, annotation=_annotation(context, message, parts, strategy, came))
+        changed = [old for old, new in zip(message.parts, parts, strict=True) if old is not new]
+        handles = [handle_of(came.in_full(each)) for each in changed if isinstance(each, ToolResult)]
+        shortened = message.edited(parts=parts, annotation=annotation_of(context, message, strategy, handles))
         if context.size_of(shortened) < context.sizes[at]:
             found[at] = shortened
     return found
+
+
+def annotation_of(context: Context, message: Message, strategy: str, handles: Iterable[str] = ()) -> Annotation:
+    """Return the annotation of a further edit of a message; ``handles`` are those of the results that it cuts."""
+    before = message.annotation or Annotation(strategy)
+    every = tuple(dict.fromkeys((*before.handles, *handles)))
+    return Annotation(strategy, context.size_of(message.original), every, before.call_ids)
 
 
 def saved_by(context: Context, shortened: Mapping[int, Message]) -> float:
@@ -107,7 +118,8 @@ def shortened_in(plan: Plan, context: Context) -> dict[int, list[ToolResult]]:
     found: dict[int, list[ToolResult]] = {}
     for at, message in plan.replace:
         if at > context.latest_assistant:
-            new = [part for part in message.results if part not in context.messages[at].parts and _is_shortened(part)]
+            there = context.messages[at].parts
+            new = [part for part in message.results if part not in there and _LEFT_OUT.search(part.text)]
             if new:
                 found[at] = new
     return found
@@ -161,12 +173,8 @@ def _sizes(context: Context, at: int) -> list[int]:
 
 
 def _results_by_call(message: Message) -> dict[str, ToolResult]:
-    """The first result of each call in a message; one pass, as there may be very many."""
-    found: dict[str, ToolResult] = {}
-    for part in message.parts:
-        if isinstance(part, ToolResult):
-            found.setdefault(part.call_id, part)
-    return found
+    """Return the first result of each call in a message; one pass, as there may be very many."""
+    return {each.call_id: each for each in reversed(message.results)}
 
 
 class _Earlier(NamedTuple):
@@ -186,8 +194,8 @@ class _Earlier(NamedTuple):
         came = self.results.get(part.call_id, part)
         if came == part:
             return part
-        shown, whole = part.output if isinstance(part.output, str) else part.text, self.whole.get(part.call_id, came)
-        is_ours = any(is_excerpt(shown, _divided(whole.output, keep=keep)[1]) for keep in (True, False))
+        whole = self.whole.get(part.call_id, came)
+        is_ours = any(is_excerpt(part.text, _divided(whole.output, keep=keep)[1]) for keep in (True, False))
         return came if is_ours else part
 
     def in_full(self, part: ToolResult) -> ToolResult:
@@ -197,14 +205,7 @@ class _Earlier(NamedTuple):
         return self.whole.get(part.call_id, before) if is_as_it_came else before
 
 
-def _shorter(
-    context: Context,
-    message: Message,
-    part: Part,
-    most_tokens: float,
-    recall: str,
-    came: _Earlier,
-) -> Part:
+def _shorter(context: Context, message: Message, part: Part, most_tokens: float, recall: str, came: _Earlier) -> Part:
     """Shorten a part to at most ``most_tokens`` if it may be shortened; return any other as it is."""
     if isinstance(part, ToolResult):
         result = came.unshortened(part)
@@ -221,14 +222,14 @@ def _shorter(
 def _shorter_result(context: Context, result: ToolResult, most_tokens: float, recall: str) -> ToolResult:
     """Cut its text to head and tail; pictures and files stay if they take at most half of the room."""
     kept, text = _divided(result.output, keep=True)
-    if context.size_of(alone(_with(result, kept))) > most_tokens / 2:
+    if context.size_of(alone(replace(result, output=kept))) > most_tokens / 2:
         kept, text = _divided(result.output, keep=False)
-    size = context.size_of(alone(_with(result, (Text(text), *kept))))
-    frame = context.size_of(alone(_with(result, (Text(""), *kept))))
+    size = context.size_of(alone(replace(result, output=(Text(text), *kept))))
+    frame = context.size_of(alone(replace(result, output=(Text(""), *kept))))
     # The bytes per token are those of this result, by this counter, not by what providers reported.
     most_bytes = int(bytes_in(text) * max(0.0, most_tokens - frame) / max(1, size - frame))
     shorter = head_and_tail(text, most_bytes, recall=recall_call(recall, result) if recall else "")
-    return _with(result, (Text(shorter), *kept) if kept else shorter)
+    return replace(result, output=(Text(shorter), *kept) if kept else shorter)
 
 
 def _shorter_summary(context: Context, message: Message, part: Text, most_tokens: float) -> Text:
@@ -264,19 +265,3 @@ def _said(block: _Block) -> str:
     if isinstance(block, Image | File):
         return f"[{'a picture' if isinstance(block, Image) else 'a file'} left out: {block.media_type or 'no type'}]"
     return "[a provider's own item left out]" if isinstance(block, ProviderItem) else ""
-
-
-def _annotation(context: Context, message: Message, parts: Sequence[Part], strategy: str, came: _Earlier) -> Annotation:
-    before = message.annotation or Annotation(strategy)
-    changed = [old for old, new in zip(message.parts, parts, strict=True) if old is not new]
-    handles = [handle_of(came.in_full(each)) for each in changed if isinstance(each, ToolResult)]
-    size = context.size_of(message.original)
-    return Annotation(strategy, size, tuple(dict.fromkeys((*before.handles, *handles))), before.call_ids)
-
-
-def _is_shortened(result: ToolResult) -> bool:
-    return _LEFT_OUT.search(result.output if isinstance(result.output, str) else result.text) is not None
-
-
-def _with(result: ToolResult, output: str | tuple[_Block, ...]) -> ToolResult:
-    return ToolResult(result.call_id, result.name, output, result.is_error, result.extra_json)

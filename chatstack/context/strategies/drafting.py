@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.handles import filled, handle_of, recall_name
 from chatstack.context.edits.pairing import alone, answered_calls, as_it_came, in_full
 from chatstack.context.edits.plans import Plan
-from chatstack.context.edits.shortening import fitted, never_whole, saved_by, shortened_to, unseen_results
+from chatstack.context.edits.shortening import (
+    annotation_of,
+    fitted,
+    never_whole,
+    saved_by,
+    shortened_to,
+    unseen_results,
+)
 from chatstack.context.edits.units import Unit
 from chatstack.context.strategies.condensing_options import CondensingOptions
 from chatstack.context.strategies.dropping import least_telling_first, newest, to_carry, without_words
@@ -18,7 +27,7 @@ from chatstack.context.strategies.mentions import words_gone, words_said
 from chatstack.context.strategies.name_lists import Names, list_text, without_lists
 from chatstack.context.strategies.pruning import removable
 from chatstack.context.strategies.recalling import recalled_lately
-from chatstack.values.messages import Annotation, Message
+from chatstack.values.messages import Message
 from chatstack.values.parts import ToolResult
 
 _LEAST = 64
@@ -122,7 +131,8 @@ class Draft:
             message = self.context.messages[at]
             parts = without_words(message)
             if len(parts) < len(message.parts):
-                self._replace(at, message.edited(parts=parts, annotation=self._annotation(message)))
+                annotation = annotation_of(self.context, message, self.strategy)
+                self._replace(at, message.edited(parts=parts, annotation=annotation))
 
     def _drop_units(self) -> None:
         """Leave out units until the target is reached, those first that tell least; the recent ones last, and only
@@ -220,13 +230,13 @@ class Draft:
         """Return the plan that was put together; None if it changes nothing."""
         if not self.dropped and not self.replaced:
             return None
-        replace = tuple(sorted((at, each) for at, each in self.replaced.items() if at not in self.dropped))
-        return Plan(strategy=self.strategy, reason=reason, drop=tuple(sorted(self.dropped)), replace=replace)
+        left = tuple(sorted((at, each) for at, each in self.replaced.items() if at not in self.dropped))
+        return Plan(strategy=self.strategy, reason=reason, drop=tuple(sorted(self.dropped)), replace=left)
 
     def left(self) -> dict[int, int]:
         """Return what is left of each message that is touched, in counted tokens, by position."""
         sizes = {at: self.context.size_of(message) for at, message in self.replaced.items()}
-        return {**sizes, **dict.fromkeys(self.dropped, 0)}
+        return sizes | dict.fromkeys(self.dropped, 0)
 
     def size_of_unit(self, unit: Unit) -> float:
         return sum(self._size_at(position) for position in unit.positions)
@@ -239,21 +249,23 @@ class Draft:
     def _cleared(self, position: int) -> dict[int, ToolResult]:
         """Return the results of a message that the model has seen without their content, by part, where that makes
         them smaller; not errors, and not what has been cleared already."""
-        message = self.context.messages[position]
+        message, size_of = self.context.messages[position], self.context.size_of
         cleared: dict[int, ToolResult] = {}
         if position > self.context.latest_assistant:
             return cleared
         for at, part in enumerate(message.parts):
             if isinstance(part, ToolResult) and not part.is_error and part == as_it_came(message, at):
-                shorter = _with_output(part, self._placeholder(position, at))
-                if self._size_of_part(shorter) < self._size_of_part(part):
+                shorter = replace(part, output=self._placeholder(position, at))
+                if size_of(alone(shorter)) < size_of(alone(part)):
                     cleared[at] = shorter
         return cleared
 
     def _placeholder(self, position: int, at: int) -> str:
-        came = as_it_came(self.context.messages[position], at)
+        message = self.context.messages[position]
+        came = as_it_came(message, at)
         tool = came.name or self._tools.get((position, at), "")
-        return filled(self.options.placeholder, tool, self._size_of_part(came), lambda: self._handle(position, at))
+        size = self.context.size_of(alone(came))
+        return filled(self.options.placeholder, tool, size, lambda: handle_of(in_full(message, at)))
 
     def _listing(self, position: int, names: Sequence[str]) -> Message:
         """The message with the names in the place of its last result."""
@@ -261,24 +273,13 @@ class Draft:
         at = max(at for at, part in enumerate(message.parts) if isinstance(part, ToolResult))
         text = self._placeholder(position, at)
         text += list_text([Names(tuple(names))] if self.labels is None else self.labels.grouped(names))
-        return self._edited(position, {at: _with_output(as_it_came(message, at), text)})
-
-    def _handle(self, position: int, at: int) -> str:
-        return handle_of(in_full(self.context.messages[position], at))
+        return self._edited(position, {at: replace(as_it_came(message, at), output=text, is_error=False)})
 
     def _edited(self, position: int, results: Mapping[int, ToolResult]) -> Message:
-        message = self.replaced.get(position, self.context.messages[position])
-        handles = [self._handle(position, at) for at in results]
+        before = self.context.messages[position]
+        message, handles = self.replaced.get(position, before), [handle_of(in_full(before, at)) for at in results]
         parts = tuple(results.get(at, part) for at, part in enumerate(message.parts))
-        return message.edited(parts=parts, annotation=self._annotation(message, handles))
-
-    def _annotation(self, message: Message, handles: Sequence[str] = ()) -> Annotation:
-        before, tokens = message.annotation or Annotation(self.strategy), self.context.size_of(message.original)
-        every = tuple(dict.fromkeys((*before.handles, *handles)))
-        return Annotation(self.strategy, tokens, every, before.call_ids)
-
-    def _size_of_part(self, part: ToolResult) -> int:
-        return self.context.size_of(alone(part))
+        return message.edited(parts=parts, annotation=annotation_of(self.context, message, self.strategy, handles))
 
     def _replace(self, position: int, message: Message) -> None:
         self.tokens -= self._size_at(position)
@@ -301,7 +302,3 @@ def last_list(context: Context) -> int | None:
     """Return the position of the last list of names that an edit left; None if there is none."""
     positions = range(len(context.messages) - 1, -1, -1)
     return next((at for at in positions if without_lists(context.messages[at])[1]), None)
-
-
-def _with_output(result: ToolResult, output: str) -> ToolResult:
-    return ToolResult(result.call_id, result.name, output, extra_json=result.extra_json)
