@@ -142,17 +142,19 @@ class ContextMemory:
         if place not in self.deciders:
             return NOTHING_CHOSEN
         history, length, conversation = seen.history, seen.length, seen.conversation
-        known = term_in(conversation.choices, place)
+        known = term_in(conversation.choices, place) or NOTHING_CHOSEN
         first = history.links(1).first
         with self._lock:
             edition = self._editions.get(first) or 0
-        if known is not None and known.edition == edition and known.length == length:
+        if known.edition == edition and known.length == length:
             return known
         if beyond:
-            return self._looked_up(place, (seen.who, *others()), seen, Chosen(None, 0, beyond, edition), edition)
-        known = known if known is not None and known.length <= length else None
+            known = Chosen(None, 0, beyond, edition)
+        elif known.length > length:
+            known = NOTHING_CHOSEN
         chosen = self._looked_up(place, (seen.who, *others()), seen, known, edition)
-        conversation.choices = with_term(conversation.choices, place, chosen)
+        if not beyond:
+            conversation.choices = with_term(conversation.choices, place, chosen)
         return chosen
 
     def choose(self, place: str, seen: Recognised, record: Record, said: Message, whos: Iterable[str]) -> list[Bound]:
@@ -231,16 +233,16 @@ class ContextMemory:
 
     def forget(self, *, conversation_id: str | None = None, messages: Sequence[Message] | None = None) -> None:
         """Forget all entries of a conversation's id, of these messages and every beginning of them, or all entries."""
-        self._forget(conversation_id, () if messages is None else self._links_of(messages), messages is None)
+        self._forget(conversation_id, None if messages is None else self._links_of(messages))
 
     async def forget_stored(self, messages: Sequence[Message]) -> None:
         """Forget these messages and every beginning of them, here and in the store, whichever process has kept what is
         there. Pass the whole history, with the answers, as choices are kept under these; of one that has branches, pass
         each. Raises what the store raises."""
-        links = set(self._links_of(messages))
+        links = self._links_of(messages)
         with self._lock:
             links |= self._entries.reached_by(links)
-        self._forget(None, tuple(links), False)
+        self._forget(None, links)
         if self.shared is not None and links:
             await self.shared.forget(sorted(links))
 
@@ -276,23 +278,23 @@ class ContextMemory:
         small = len(self._levels) + len(self._editions) + len(self._sizes)
         return small * _SMALL_BYTES + len(self.past) * _PAST_BYTES + self.readings.held_bytes
 
-    def _links_of(self, messages: Sequence[Message]) -> tuple[bytes, ...]:
+    def _links_of(self, messages: Sequence[Message]) -> set[bytes]:
         seen = Recogniser(self._key, 1).recognise(tuple(messages), leading_systems(tuple(messages)))
-        return tuple(links_of(seen, self._key))
+        return set(links_of(seen, self._key))
 
-    def _forget(self, conversation_id: str | None, links: tuple[bytes, ...], is_whole: bool) -> None:
+    def _forget(self, conversation_id: str | None, links: set[bytes] | None) -> None:
         self.past.clear()
         self.readings.clear()
         with self._lock:
             self._edition += 1
             self._forgets += 1
             self.names.clear()
-            if conversation_id is None and is_whole:
+            if conversation_id is None and links is None:
                 self._recogniser.clear()
                 for each in (self._entries, self._editions, self.deciders, self._levels, self._sizes):
                     each.clear()
                 return
-            gone, who = set(links), None if conversation_id is None else self.names.by_id(conversation_id)
+            gone, who = links or set[bytes](), None if conversation_id is None else self.names.by_id(conversation_id)
             histories = self._recogniser.histories()
             self._entries.forget(who, gone, histories)
             self._levels.drop(key for key in self._levels if key[1] in gone or key[1] == conversation_id)
@@ -314,32 +316,24 @@ class ContextMemory:
         self._evicted += 1
         self._entries.drop(history)
 
-    def _looked_up(
-        self, place: str, whos: tuple[str, ...], seen: Recognised, known: Chosen | None, edition: int
-    ) -> Chosen:
+    def _looked_up(self, place: str, whos: Sequence[str], seen: Recognised, known: Chosen, edition: int) -> Chosen:
         """Look for a choice of a newer answer than the known one, newest first."""
         links = seen.links
-        record, covers, least = None, 0, 0
-        if known is not None:
-            record, covers = known.record, known.covers
-            # The last search covered all of the old length, unless a choice was made since.
-            least = known.length if known.edition == edition else max(0, covers - 1)
+        # The last search covered all of the old length, unless a choice was made since.
+        least = known.length if known.edition == edition else max(0, known.covers - 1)
         with self._lock:
             for at in range(seen.length - 1, least - 1, -1):
                 for who in whos:
                     found = self._entries.choice(place, who, links[at])
                     if found is not None:
                         return Chosen(found.record, at + 1, seen.length, edition)
-        return Chosen(record, covers, seen.length, edition)
+        return Chosen(known.record, known.covers, seen.length, edition)
 
     def _level_of_beginning(self, owner: str, who: Recognised) -> int:
         links = who.links
         with self._lock:
-            for at in range(who.length - 1, -1, -1):
-                found = self._levels.get((owner, links[at]))
-                if found is not None:
-                    return found
-        return 0
+            found = (self._levels.get((owner, links[at])) for at in range(who.length - 1, -1, -1))
+            return next((each for each in found if each is not None), 0)
 
     def __repr__(self) -> str:
         shared = f", shared={self.shared!r}" if self.shared is not None else ""

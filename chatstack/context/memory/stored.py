@@ -119,6 +119,6 @@ def _check(found: _Stored, messages: tuple[Message, ...]) -> None:
             raise RecordError("what it inserts is pinned, not marked as a layer's, or speaks as the user or the system")
         if message.mark == "summary" and not is_summary(message):
             raise RecordError("what it inserts as a summary has not the form of one")
-    annotations = [each.annotation for each in (*found.replace, *found.insert)]
+    annotations = [each.annotation for each in found.replace] + [each.annotation for each in found.insert]
     if any(each is not None and each.tokens_before < 0 for each in annotations):
         raise RecordError("an annotation has a negative size")
