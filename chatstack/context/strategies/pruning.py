@@ -132,16 +132,12 @@ def removable(context: Context) -> Sequence[Unit]:
     Nor a provider's compaction, or calls whose results the model has not seen yet, as it would only call again.
     """
     kept = {context.first_user, context.latest_user, context.latest_compaction}
-    found: list[Unit] = []
-    for unit in context.units:
-        protected = any(
-            position in kept
-            or context.messages[position].role == "system"
-            or context.messages[position].pinned
-            or context.messages[position].mark == "summary"
-            or (position > context.latest_assistant and context.messages[position].results)
-            for position in unit.positions
-        )
-        if not protected and not unit.is_open:
-            found.append(unit)
+
+    def may_go(at: int) -> bool:
+        message = context.messages[at]
+        if at in kept or message.pinned or message.role == "system" or message.mark == "summary":
+            return False
+        return at <= context.latest_assistant or not message.results
+
+    found = [unit for unit in context.units if not unit.is_open and all(map(may_go, unit.positions))]
     return found if len(found) < len(context.units) else found[:-1]
