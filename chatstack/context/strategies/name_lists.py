@@ -36,11 +36,12 @@ def list_text(rows: Sequence[Names]) -> str:
     Names hold no white space, and end with no colon. White space in labels is folded: a label stands in one line.
     """
     loose = [name for row in rows if not row.label for name in row.names]
-    lines = ["".join(f" {name}" for name in loose)]
-    for row in rows:
-        if row.label:
-            lines.append(f"- {' '.join(row.label.split())}:{''.join(f' {name}' for name in row.names)}")
-    return _HEADING + "\n".join(lines) if loose or len(lines) > 1 else ""
+    labelled = [f"- {' '.join(row.label.split())}:{_told(row.names)}" for row in rows if row.label]
+    return _HEADING + "\n".join([_told(loose), *labelled]) if loose or labelled else ""
+
+
+def _told(names: Sequence[str]) -> str:
+    return "".join([f" {name}" for name in names])
 
 
 def without_list(text: str) -> tuple[str, tuple[Names, ...]]:
@@ -48,14 +49,10 @@ def without_list(text: str) -> tuple[str, tuple[Names, ...]]:
     rest, heading, names = text.rpartition(_HEADING)
     loose, *lines = names.split("\n")
     rows = [_ROW.fullmatch(line) for line in lines]
-    if not heading or not names or not (not loose or loose.startswith(" ")):
+    if not heading or not names or (loose and not loose.startswith(" ")) or None in rows:
         return text, ()
     found = [Names(tuple(loose.split()))] if loose.strip() else []
-    for row in rows:
-        if row is None:
-            return text, ()
-        found.append(Names(tuple(row[2].split()), row[1]))
-    return rest, tuple(found)
+    return rest, (*found, *(Names(tuple(row[2].split()), row[1]) for row in rows if row))
 
 
 def without_lists(message: Message) -> tuple[Message, tuple[Names, ...]]:
