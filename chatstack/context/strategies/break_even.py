@@ -98,11 +98,6 @@ def _most_gain(context: Context, going: Sequence[int], most: float, forgetting: 
     return gain
 
 
-def waited_for(context: Context, is_forced: bool) -> str:
-    """Return in a word or two why an edit that may wait is made now."""
-    return "forced" if is_forced else "cold cache" if context.is_cold else "pays"
-
-
 def _rent(context: Context, left: Mapping[int, int]) -> tuple[float, int]:
     """Return what reading again the tokens that go has cost since they were new, and how many these are."""
     origins, answers = context.origins, _answers(context)

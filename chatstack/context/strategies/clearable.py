@@ -49,11 +49,9 @@ class Results:
         self._places, self._unanswered = growth.places, growth.unanswered
         self.places = places = self._places
         if strategy.exclude_tools:
-            answered = [answered_at(growth.messages, place) for place in places]
-            names = [each.result.name or each.call.name for each in answered]
-            self.places = [
-                place for place, name in zip(places, names, strict=True) if name not in strategy.exclude_tools
-            ]
+            answered = ((place, answered_at(growth.messages, place)) for place in places)
+            excluded = strategy.exclude_tools
+            self.places = [place for place, each in answered if (each.result.name or each.call.name) not in excluded]
         self.strategy = strategy
         self.settled = 0
         self.known: dict[Place, Clearable] = {}
@@ -63,10 +61,7 @@ class Results:
 
         Only results behind the first such call are looked at: making all units took a third of a clearing.
         """
-        found = self._open_calls(length)
-        if not found:
-            return found
-        known = 0
+        found, known = self._open_calls(length), 0
         while known < len(found):  # a tool message that answers calls of two messages joins their units
             known = len(found)
             for place in self._places[bisect_right(self._answers, min(found)) : bisect_left(self._answers, length)]:
@@ -139,13 +134,13 @@ class Clearer:
         if "{" in placeholder:
             placeholder = filled(placeholder, result.name or tool, before, lambda: handle_of(in_full(message, at)))
         cleared = ToolResult(result.call_id, result.name, placeholder, result.is_error, result.extra_json)
-        if is_alone:
-            annotation = cleared_by(self._strategy, before) if is_new else self._annotation(message, (0,))
-            made = message.edited(parts=(cleared,), annotation=annotation)
-            after = size_of(made)
-            return (made, before - after) if after < before else (None, 0)
-        after = size_of(alone(cleared))
-        return (cleared, before - after) if after < before else (None, 0)
+        if not is_alone:
+            saves = before - size_of(alone(cleared))
+            return (cleared, saves) if saves > 0 else (None, 0)
+        annotation = cleared_by(self._strategy, before) if is_new else self._annotation(message, (0,))
+        made = message.edited(parts=(cleared,), annotation=annotation)
+        saves = before - size_of(made)
+        return (made, saves) if saves > 0 else (None, 0)
 
     def _call(self, call: ToolCall) -> tuple[ToolCall | None, int]:
         """The call without its arguments, if they are to go and that makes it smaller, and by how much it does."""

@@ -12,7 +12,6 @@ from chatstack.context.edits.context import Context
 from chatstack.context.edits.pairing import Place, alone, answered_at
 from chatstack.context.edits.plans import Plan
 from chatstack.context.histories.growth import Growth
-from chatstack.context.strategies.break_even import waited_for
 from chatstack.context.strategies.clearable import Clearable, Clearer, Results
 from chatstack.context.strategies.clearing_options import ClearingOptions
 from chatstack.context.strategies.recalling import recalled_lately
@@ -53,8 +52,9 @@ class ClearToolResults(ClearingOptions, Strategy):
         if saves * context.scale < 1 or not self._is_worth_it(context, batch, saves):
             return None
         size = f"{context.tokens - context.reserved_tokens:,} tokens"  # the trigger is of the input alone
-        why = f"; {waited_for(context, self.is_forced(context))}" if self.clear_at_least == "pays" else ""
-        reason = f"{size} in {len(context.messages)} messages, the trigger is {self._told(context)}{why}"
+        reason = f"{size} in {len(context.messages)} messages, the trigger is {self._told(context)}"
+        if self.clear_at_least == "pays":
+            reason += "; forced" if self.is_forced(context) else "; cold cache" if context.is_cold else "; pays"
         return Plan(strategy=self.name, reason=reason, replace=tuple(self._edits(context, batch)))
 
     def is_due(self, context: Context) -> bool:
@@ -64,23 +64,16 @@ class ClearToolResults(ClearingOptions, Strategy):
             return context.tokens >= context.window_tokens
         if kind == "messages":
             return len(context.messages) - len(context.left_out) >= value
-        wanted = self._tokens(context, kind, value)
+        wanted = _in_tokens(self._when, context)
         return wanted is not None and context.tokens - context.reserved_tokens >= wanted
 
     def is_forced(self, context: Context) -> bool:
         """Tell whether something has to go: the window is full, as far as it is known."""
         return context.window_tokens is not None and context.tokens > context.window_tokens
 
-    def _tokens(self, context: Context, kind: str, value: float) -> float | None:
-        if kind == "tokens":
-            return value
-        return None if context.window_tokens is None else value * context.window_tokens
-
     def _told(self, context: Context) -> str:
         kind, value = self._when
-        if kind == "messages":
-            return f"{value:,} messages"
-        return f"{self._tokens(context, kind, value) or 0:,.0f}"
+        return f"{value:,} messages" if kind == "messages" else f"{_in_tokens(self._when, context) or 0:,.0f}"
 
     def batch(self, context: Context) -> list[Clearable]:
         """Return what may go now, oldest first: all results but the newest, which are kept; those recalled lately only
@@ -94,8 +87,7 @@ class ClearToolResults(ClearingOptions, Strategy):
 
     def _suffices(self, context: Context, batch: Sequence[Clearable]) -> bool:
         """Tell whether clearing these gets below the trigger. Of messages, clearing takes none away."""
-        kind, value = self._when
-        wanted = None if kind == "messages" else self._tokens(context, kind, value)
+        wanted = _in_tokens(self._when, context)
         left = context.tokens - sum(each.saves for each in batch) * context.scale
         is_forced = context.window_tokens is not None and left > context.window_tokens
         return not is_forced and (wanted is None or left - context.reserved_tokens < wanted)
@@ -148,7 +140,7 @@ class ClearToolResults(ClearingOptions, Strategy):
         kind, value = self._stays
         if kind == "messages":
             return places, min(int(value), len(places))
-        budget = self._tokens(context, kind, value)
+        budget = _in_tokens(self._stays, context)
         if budget is None:  # nobody knows the window, so nothing is known to be too much
             return places, len(places)
         kept = 0
@@ -174,7 +166,7 @@ class ClearToolResults(ClearingOptions, Strategy):
         kind, value = self._when
         if kind == "messages":
             return len(batch) * _BATCH >= value
-        wanted = self._tokens(context, kind, value) or 0
+        wanted = _in_tokens(self._when, context) or 0
         # What stays above the trigger is above it on every call: then only a good part of it is worth an edit.
         return after - context.reserved_tokens < wanted or saves * context.scale * _BATCH >= after
 
@@ -203,7 +195,7 @@ class ClearToolResults(ClearingOptions, Strategy):
         last = len(context.messages) - 1
         if kind == "messages":
             return min(int(value), last)
-        wanted = (self._tokens(context, kind, value) or 0) / context.scale - context.fixed_tokens
+        wanted = (_in_tokens(self._when, context) or 0) / context.scale - context.fixed_tokens
         left_out = context.left_out
         sums = itertools.accumulate(0 if at in left_out else size for at, size in enumerate(context.sizes))
         return next((at for at, tokens in enumerate(sums) if tokens >= wanted), last)
@@ -229,6 +221,14 @@ class ClearToolResults(ClearingOptions, Strategy):
         for position, parts in changed.items():
             edited[position] = clearer.edited(context.messages[position], parts)
         return sorted(edited.items(), key=itemgetter(0))
+
+
+def _in_tokens(size: tuple[str, float], context: Context) -> float | None:
+    """Return a size in tokens; None if it is of messages, or of a window that nobody knows."""
+    kind, value = size
+    if kind == "fraction":
+        return None if context.window_tokens is None else value * context.window_tokens
+    return value if kind == "tokens" else None
 
 
 def _size(context: Context, place: Place) -> int:
