@@ -51,23 +51,27 @@ def bytes_in(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
+def first_bytes(text: str, most_bytes: int) -> str:
+    """Return the text's beginning; an incomplete UTF-8 sequence at the cut is dropped."""
+    piece = text[: max(0, most_bytes)]
+    return piece if piece.isascii() else piece.encode("utf-8", "surrogatepass")[:most_bytes].decode("utf-8", "ignore")
+
+
+def last_bytes(text: str, most_bytes: int) -> str:
+    """Return the text's end; an incomplete UTF-8 sequence at the cut is dropped."""
+    piece = text[-most_bytes:] if most_bytes > 0 else ""
+    return piece if piece.isascii() else piece.encode("utf-8", "surrogatepass")[-most_bytes:].decode("utf-8", "ignore")
+
+
 def _first(text: str, most_bytes: int) -> str:
     """Return the text's beginning: up to the end of a line, if one ends in the second half."""
-    if most_bytes <= 0:
-        return ""
-    piece = text[:most_bytes]
-    if not piece.isascii():  # an incomplete UTF-8 sequence at the cut is dropped
-        piece = piece.encode("utf-8", "surrogatepass")[:most_bytes].decode("utf-8", "ignore")
+    piece = first_bytes(text, most_bytes)
     line = piece.rfind("\n", len(piece) // 2)
     return piece if line < 0 else piece[: line + 1]
 
 
 def _last(text: str, most_bytes: int) -> str:
     """Return the text's end: from the beginning of a line, if one begins in the first half."""
-    if most_bytes <= 0:
-        return ""
-    piece = text[-most_bytes:]
-    if not piece.isascii():
-        piece = piece.encode("utf-8", "surrogatepass")[-most_bytes:].decode("utf-8", "ignore")
+    piece = last_bytes(text, most_bytes)
     line = piece.find("\n", 0, len(piece) // 2)
     return piece if line < 0 else piece[line + 1 :]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
-from chatstack.context.edits.excerpts import HEAD, bytes_in
+from chatstack.context.edits.excerpts import HEAD, bytes_in, first_bytes, last_bytes
 
 _ERRORS = 0.1
 """Maximum share of the room for lines between beginning and end that look like errors."""
@@ -164,13 +164,11 @@ class Cutting:
         return found[::-1]
 
     def _first(self, line: str, most_bytes: int) -> _Piece:
-        at = len(_decoded(_encoded(line[: max(0, most_bytes)])[: max(0, most_bytes)]))
-        text = line[: self._around(line, at)[0]]
+        text = line[: self._around(line, len(first_bytes(line, most_bytes)))[0]]
         return _Piece(f"{text}{self.newline}", bytes_in(text) + len(self.newline), bytes_in(text))
 
     def _last(self, line: str, most_bytes: int) -> _Piece:
-        piece = _encoded(line[-most_bytes:])[-most_bytes:] if most_bytes > 0 else b""
-        text = line[self._around(line, len(line) - len(_decoded(piece)))[1] :]
+        text = line[self._around(line, len(line) - len(last_bytes(line, most_bytes)))[1] :]
         return _Piece(text, bytes_in(text), bytes_in(text))
 
     @staticmethod
@@ -246,12 +244,3 @@ def _ends_with_backslash(line: str, _: bool) -> bool:
         return False
     text = line[:-2]
     return (len(text) - len(text.rstrip("\\"))) % 2 == 1
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _decoded(piece: bytes) -> str:
-    """Return the text of a piece of UTF-8, without the code points that are cut at its ends."""
-    return piece.decode("utf-8", "ignore")
