@@ -88,17 +88,13 @@ class _Results:
 
     def reference_to_equal(self, result: ToolResult, message: Message, place: ResultPlace) -> str:
         """Return a reference to the first result that equals this one; "" if there is none. Takes note of it."""
-        key = hash((result.is_error, result.output))
         text = _text_in_full(message, place[1], result)
-        if text:
-            key = hash((result.is_error, text))
+        key = hash((result.is_error, text or result.output))
         said = _said(result, self.call_of(result, place[2]))
         reference = ""
-        first = self._known.texts.get(key) or self.texts.get(key)
-        if text and first is None:
-            self.texts[key] = place
-        elif text and first is not None:
-            reference = self._reference(result, text, key, first)
+        if text:
+            first = self._known.texts.get(key) or self.texts.setdefault(key, place)
+            reference = "" if first is place else self._reference(result, text, key, first)
         if said:
             self.latest[hash(said)] = key
         return reference
@@ -113,11 +109,9 @@ class _Results:
             return ""
         said = _said(earlier, self.call_of(earlier, asked))
         latest = self.latest.get(hash(said), self._known.latest.get(hash(said)))
-        return (
-            f"[Same result, word for word, as that of the earlier call {said}; it stands above.]"
-            if latest == key
-            else ""
-        )
+        if latest != key:
+            return ""
+        return f"[Same result, word for word, as that of the earlier call {said}; it stands above.]"
 
 
 def _text_in_full(message: Message, place: int, part: ToolResult) -> str:
