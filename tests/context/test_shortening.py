@@ -151,6 +151,13 @@ def test_shortened_again_it_is_what_it_would_have_been_at_once() -> None:
     assert twice[-1].original is messages[-1]
 
 
+def test_so_is_each_of_two_results_of_one_id_in_one_message() -> None:
+    both = Message("tool", (ToolResult("a", "look", LINES), ToolResult("a", "look", LINES[::-1])))
+    messages = [TASK, calls("a", "a"), both]
+    at_once = shortened(messages, 2_000)
+    assert shortened(shortened(messages), 2_000) == at_once
+
+
 def test_what_a_layer_has_taken_out_of_a_result_does_not_come_back() -> None:
     came = Message.tool("a", LINES + "secret")
     redacted = came.edited(parts=(ToolResult("a", "", LINES + "******"),))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias, cast
 
 from msgspec.structs import replace
 
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.excerpts import bytes_in, head_and_tail, is_excerpt, left_out
 from chatstack.context.edits.handles import handle_of, recall_call, recall_name
-from chatstack.context.edits.pairing import alone
+from chatstack.context.edits.pairing import alone, as_it_came, in_full
 from chatstack.context.edits.plans import Plan
 from chatstack.context.edits.summaries import OPENING
-from chatstack.values.messages import Annotation, Message, as_shaped
+from chatstack.values.messages import Annotation, Message
 from chatstack.values.parts import File, Image, Part, ProviderItem, Text, ToolResult
 
 FAIR_SHARE = 0.5
@@ -89,15 +89,14 @@ def shortened_to(context: Context, positions: Sequence[int], strategy: str, most
     """Return those of the messages that get smaller if each of their results has at most ``most_tokens``."""
     found: dict[int, Message] = {}
     recall = recall_name(context.request.options.tools)
-    for at in positions:
-        message = context.messages[at]
-        came = _Earlier.of(message)
-        parts = tuple(_shorter(context, message, part, most_tokens, recall, came) for part in message.parts)
-        changed = [old for old, new in zip(message.parts, parts, strict=True) if old is not new]
-        handles = [handle_of(came.in_full(each)) for each in changed if isinstance(each, ToolResult)]
+    for position in positions:
+        message = context.messages[position]
+        parts = tuple(_shorter(context, message, at, most_tokens, recall) for at in range(len(message.parts)))
+        changed = [at for at, old in enumerate(message.parts) if old is not parts[at]]
+        handles = [handle_of(_whole(message, at)) for at in changed if isinstance(parts[at], ToolResult)]
         shortened = message.edited(parts=parts, annotation=annotation_of(context, message, strategy, handles))
-        if context.size_of(shortened) < context.sizes[at]:
-            found[at] = shortened
+        if context.size_of(shortened) < context.sizes[position]:
+            found[position] = shortened
     return found
 
 
@@ -172,48 +171,32 @@ def _sizes(context: Context, at: int) -> list[int]:
     return [context.size_of(alone(each)) for each in results] if len(results) > 1 else [context.sizes[at]]
 
 
-def _results_by_call(message: Message) -> dict[str, ToolResult]:
-    """Return the first result of each call in a message; one pass, as there may be very many."""
-    return {each.call_id: each for each in reversed(message.results)}
+def _unshortened(message: Message, at: int) -> ToolResult:
+    """Return a result before it was shortened, if it was; other edits are never undone."""
+    part, came = cast("ToolResult", message.parts[at]), as_it_came(message, at)
+    if came == part:
+        return part
+    whole = in_full(message, at).output
+    is_ours = any(is_excerpt(part.text, _divided(whole, keep=keep)[1]) for keep in (True, False))
+    return came if is_ours else part
 
 
-class _Earlier(NamedTuple):
-    """The results of a message by their calls, before any edit but their shaping, and in full."""
-
-    results: Mapping[str, ToolResult]
-    whole: Mapping[str, ToolResult]
-
-    @classmethod
-    def of(cls, message: Message) -> _Earlier:
-        before = as_shaped(message)
-        results = _results_by_call(before)
-        return cls(results, results if before is message.original else _results_by_call(message.original))
-
-    def unshortened(self, part: ToolResult) -> ToolResult:
-        """Return the result before it was shortened, if it was; other edits are never undone."""
-        came = self.results.get(part.call_id, part)
-        if came == part:
-            return part
-        whole = self.whole.get(part.call_id, came)
-        is_ours = any(is_excerpt(part.text, _divided(whole.output, keep=keep)[1]) for keep in (True, False))
-        return came if is_ours else part
-
-    def in_full(self, part: ToolResult) -> ToolResult:
-        """Return the result as its tool gave it, from which it is shortened; as it is now, if it was edited since."""
-        before = self.unshortened(part)
-        is_as_it_came = before == self.results.get(part.call_id)
-        return self.whole.get(part.call_id, before) if is_as_it_came else before
+def _whole(message: Message, at: int) -> ToolResult:
+    """Return a result as its tool gave it, from which it is shortened; as it is now, if it was edited since."""
+    before = _unshortened(message, at)
+    return in_full(message, at) if before == as_it_came(message, at) else before
 
 
-def _shorter(context: Context, message: Message, part: Part, most_tokens: float, recall: str, came: _Earlier) -> Part:
+def _shorter(context: Context, message: Message, at: int, most_tokens: float, recall: str) -> Part:
     """Shorten a part to at most ``most_tokens`` if it may be shortened; return any other as it is."""
+    part = message.parts[at]
     if isinstance(part, ToolResult):
-        result = came.unshortened(part)
+        result = _unshortened(message, at)
         if context.size_of(alone(result)) <= most_tokens:
             return part
         # A result edited by another layer cannot be recalled as it is now, and must not be as it came.
-        known = recall if came.results.get(result.call_id) == result else ""
-        return _shorter_result(context, came.in_full(part), most_tokens, known)
+        known = recall if as_it_came(message, at) == result else ""
+        return _shorter_result(context, _whole(message, at), most_tokens, known)
     if isinstance(part, Text) and message.mark == "summary" and context.size_of(message) > most_tokens:
         return _shorter_summary(context, message, part, most_tokens)
     return part
