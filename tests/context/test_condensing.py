@@ -243,6 +243,19 @@ def test_calls_that_wait_for_their_results_stay() -> None:
     assert left[-2:] == [both, call(7)[1]]
 
 
+@pytest.mark.parametrize("beside", [{"is_error": True}, {"name": "short"}], ids=str)
+def test_the_list_stands_in_the_place_of_a_cleared_result_not_of_one_that_stays_beside_it(
+    beside: dict[str, Any],
+) -> None:
+    asked = Message("assistant", (ToolCall("a", "look"), ToolCall("b", "look")))
+    stays = ToolResult("b", output="no", **beside)
+    both = Message("tool", (ToolResult("a", "look", f"setup.py {LONG}"), stays))
+    left = condensed(ClearThenDrop(500, mentions=0.2), [TASK, *rounds(3), asked, both, NOW])
+    (carrier,) = [message for message in left if message.original is both]
+    assert "setup.py" in carrier.results[0].text
+    assert carrier.results[1] == stays
+
+
 def test_errors_are_not_cleared_but_may_be_dropped() -> None:
     messages = [TASK, *call(0, is_error=True), *rounds(6)[2:], NOW]
     left = condensed(plain(700, target=0.5), messages)

@@ -65,7 +65,8 @@ class Draft:
         self.replaced: dict[int, Message] = {}
         self.removable = [unit for unit in removable(context) if behind is None or unit.positions[0] > behind]
         self.recent = newest(context.units, options.keep_recent * limit, self.size_of_unit)
-        self.carrier: int | None = None
+        self.carrier: tuple[int, int] | None = None
+        """The place of the result that is to carry the list: its message's position, and its part's."""
         self.labels: Labels | None = None
         self.unseen = unseen_results(context)
         self.spared: Unit | None = None
@@ -105,7 +106,7 @@ class Draft:
         """Clear old results; if that is not enough, what was said beside old calls; and then drop units."""
         for at, cleared in self._old_results():
             self._replace(at, self._edited(at, cleared))
-            self.carrier = at
+            self.carrier = at, max(cleared)
         for unit in self.removable:
             if not self.is_too_large:
                 return
@@ -148,15 +149,16 @@ class Draft:
                 break
             going.append(unit)
             tokens -= self.size_of_unit(unit)
-        if self.carrier is not None and any(self.carrier in unit.positions for unit in going):
+        if self.carrier is not None and any(self.carrier[0] in unit.positions for unit in going):
             self.carrier = None
         if self.carrier is None and self.list_tokens:
             self.spared = to_carry(going, self.context.messages, self._size_at)
             if self.spared is not None:
                 going.remove(self.spared)
-                self.carrier = self.spared.positions[-1]
-                if cleared := self._cleared(self.carrier):
-                    self._replace(self.carrier, self._edited(self.carrier, cleared))
+                at = self.spared.positions[-1]
+                self.carrier = at, 0
+                if cleared := self._cleared(at):
+                    self._replace(at, self._edited(at, cleared))
         for unit in going:
             self._drop(unit)
 
@@ -169,11 +171,12 @@ class Draft:
         carrier = self.carrier
         if carrier is None or not self.list_tokens:
             return
-        left = [(message, origin) for message, origin in self._after() if origin != self.context.origins[carrier]]
+        position = carrier[0]
+        left = [(message, origin) for message, origin in self._after() if origin != self.context.origins[position]]
         stands = {origin: message for message, origin in left}
         came = self.context.request.messages
         room = self.list_tokens / self.context.scale + self.context.size_of(self._listing(carrier, ()))
-        room = min(room, (self.limit - self.tokens + self._size_at(carrier)) / self.context.scale)
+        room = min(room, (self.limit - self.tokens + self._size_at(position)) / self.context.scale)
         gone = [at for at in range(len(came)) if stands.get(at) is not came[at]]
         words = words_gone(self.context, gone)
         # A word is a token at least.
@@ -190,7 +193,7 @@ class Draft:
             else:
                 high = middle - 1
         if low:
-            self._replace(carrier, self._listing(carrier, names[:low]))
+            self._replace(position, self._listing(carrier, names[:low]))
         elif self.spared is not None:
             self._drop(self.spared)
 
@@ -267,13 +270,13 @@ class Draft:
         size = self.context.size_of(alone(came))
         return filled(self.options.placeholder, tool, size, lambda: handle_of(in_full(message, at)))
 
-    def _listing(self, position: int, names: Sequence[str]) -> Message:
-        """The message with the names in the place of its last result."""
-        message = self.context.messages[position]
-        at = max(at for at, part in enumerate(message.parts) if isinstance(part, ToolResult))
+    def _listing(self, carrier: tuple[int, int], names: Sequence[str]) -> Message:
+        """The message with the names in the place of the result that carries them."""
+        position, at = carrier
         text = self._placeholder(position, at)
         text += list_text([Names(tuple(names))] if self.labels is None else self.labels.grouped(names))
-        return self._edited(position, {at: replace(as_it_came(message, at), output=text, is_error=False)})
+        came = as_it_came(self.context.messages[position], at)
+        return self._edited(position, {at: replace(came, output=text, is_error=False)})
 
     def _edited(self, position: int, results: Mapping[int, ToolResult]) -> Message:
         before = self.context.messages[position]
