@@ -31,7 +31,7 @@ def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[
         return (*_lost(plan, context, is_repair), *_not_only_moved(context, after))
     if _only_clears(plan, context):
         return tuple(_not_smaller(context, after))
-    return problems_of_all(plan, context, pairs_are_kept=keeps_pairs(plan, context) or _takes_out_whole(plan, context))
+    return problems_of_all(plan, context, pairs_are_kept=_takes_out_whole(plan, context))
 
 
 def problems_of_all(plan: Plan, context: Context, *, pairs_are_kept: bool = False) -> tuple[str, ...]:
@@ -228,8 +228,8 @@ def keeps_pairs(plan: Plan, context: Context) -> bool:
 
 
 def _takes_out_whole(plan: Plan, context: Context) -> bool:
-    """Return True if it drops whole units without a waiting call, and puts in no call or result, all before the last
-    message: so all other pairs stay.
+    """Return True if it drops nothing but whole units without a waiting call, and puts in no call or result, all before
+    the last message: so all other pairs stay.
 
     A result answers the newest call of its id that has none yet, so pairs of one id lie within one another, like
     brackets: taking out both of a pair joins no others. Pairing all messages anew, before and after, took half of the
@@ -237,20 +237,14 @@ def _takes_out_whole(plan: Plan, context: Context) -> bool:
     """
     messages = context.messages
     last, dropped = len(messages) - 1, set(plan.drop)
-    if last < 0 or last in dropped or len(dropped) == len(messages):
+    if last in dropped:
         return False
     if any(position > last or _ids(message.parts) for position, message in plan.insert):
         return False
     if not all(_asks_alike(messages[position], message) for position, message in plan.replace):
         return False
-    for unit in context.units:
-        positions = unit.positions
-        if len(positions) == 1 and not unit.is_open:
-            continue
-        among = [position in dropped for position in positions]
-        if any(among) and (unit.is_open or not all(among)):
-            return False
-    return True
+    touched = [unit for unit in context.units if not dropped.isdisjoint(unit.positions)] if dropped else []
+    return all(not unit.is_open and dropped.issuperset(unit.positions) for unit in touched)
 
 
 def _asks_alike(before: Message, after: Message) -> bool:
