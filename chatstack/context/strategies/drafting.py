@@ -171,16 +171,19 @@ class Draft:
         carrier = self.carrier
         if carrier is None or not self.list_tokens:
             return
-        position = carrier[0]
-        left = [(message, origin) for message, origin in self._after() if origin != self.context.origins[position]]
-        stands = {origin: message for message, origin in left}
-        came = self.context.request.messages
+        position, came = carrier[0], self.context.request.messages
+        left = {
+            at: self.replaced.get(at, message)
+            for at, message in enumerate(self.context.messages)
+            if at != position and at not in self.dropped
+        }
+        stands = {self.context.origins[at]: message for at, message in left.items()}
         room = self.list_tokens / self.context.scale + self.context.size_of(self._listing(carrier, ()))
         room = min(room, (self.limit - self.tokens + self._size_at(position)) / self.context.scale)
         gone = [at for at in range(len(came)) if stands.get(at) is not came[at]]
         words = words_gone(self.context, gone)
         # A word is a token at least.
-        names = words.mentions([message for message, _ in left], most=int(room))
+        names = words.mentions(left.values(), most=int(room))
         if room >= _LABELLED_FROM:
             can_recall = bool(recall_name(self.context.request.options.tools))
             self.labels = Labels(came, words.last_position, with_handles=can_recall)
@@ -292,13 +295,6 @@ class Draft:
     def _drop(self, unit: Unit) -> None:
         self.tokens -= self.size_of_unit(unit)
         self.dropped.update(unit.positions)
-
-    def _after(self) -> list[tuple[Message, int | None]]:
-        return [
-            (self.replaced.get(at, message), self.context.origins[at])
-            for at, message in enumerate(self.context.messages)
-            if at not in self.dropped
-        ]
 
 
 def last_list(context: Context) -> int | None:
