@@ -3,6 +3,7 @@
 # No postponed annotations: constructors made of these fields elsewhere must not have to know the names.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
@@ -43,12 +44,12 @@ class ClearingOptions:
         ):
             object.__setattr__(self, name, value)
 
-    @property
+    @cached_property
     def _when(self) -> tuple[str, float]:
         """The unit and the size of the trigger."""
         return next(iter(self.trigger.items()))
 
-    @property
+    @cached_property
     def _stays(self) -> tuple[str, float]:
         """The unit and the size of what stays."""
         return next(iter(self.keep.items()))
