@@ -73,12 +73,12 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @property
     def tokens(self) -> int:
         """The total size, with ``scale`` applied and the room for the answer included."""
-        return self.with_messages_tokens(self.messages_tokens)
+        counted = self.fixed_tokens + self.messages_tokens
+        return self.reserved_tokens + (counted if self.scale == 1.0 else self._as_will_be(counted))
 
     def with_messages_tokens(self, messages_tokens: int) -> int:
         """Return the total size as it would be with messages of that size."""
-        counted = self.fixed_tokens + messages_tokens
-        return self.reserved_tokens + (counted if self.scale == 1.0 else self._as_will_be(counted))
+        return self.reserved_tokens + self._as_will_be(self.fixed_tokens + messages_tokens)
 
     def as_expected(self) -> Context:
         """Return the context with ``expected_scale`` applied, as reports of other conversations suggest."""
