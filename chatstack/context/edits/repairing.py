@@ -94,11 +94,8 @@ def _put_in(
     open_calls: Iterable[tuple[int, int, ToolCall]],
 ) -> tuple[tuple[int, Message], ...]:
     """Return the insertions of moved results and error answers: behind the results that stay, in the order of calls."""
-    places: dict[int, int] = {}
     leaving = {each[:2] for each in moved}
-    for each in answers:
-        if each[:2] not in leaving:
-            places[each.call_position] = each.position + 1
+    places = {each.call_position: each.position + 1 for each in answers if each[:2] not in leaving}
     put = [(position, part, _answer(call)) for position, part, call in open_calls]
     # The results of one message stay together, as far as they are of one message's calls.
     for (position, call_position), several in groupby(
