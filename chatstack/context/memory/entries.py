@@ -171,6 +171,6 @@ def _weight_of(record: Record, known: Record | None) -> int:
         return _KEY_BYTES
     shared = set[int]() if known is None else set(map(id, known.replace))
     edits = [each for each in record.replace if id(each) not in shared]
-    texts = sum(weight_of_fields(part) for each in edits for part in each.parts if type(part) is not int)
-    inserted = sum(weight_of(each.message) for each in record.insert)
+    texts = sum([weight_of_fields(part) for each in edits for part in each.parts if type(part) is not int])
+    inserted = sum([weight_of(each.message) for each in record.insert])
     return _RECORD_BYTES + _POSITION_BYTES * len(record.drop) + _EDIT_BYTES * len(edits) + texts + inserted

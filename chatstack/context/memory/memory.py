@@ -88,7 +88,7 @@ class ContextMemory:
         self.clock = clock
         """A monotonic clock in seconds, to tell when a provider's cache has expired."""
         self._max_megabytes = max_megabytes
-        self._key = _key_of(scope)
+        self._key = hashlib.blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=32).digest() if scope else b""
         self._lock = threading.RLock()
         self.deciders: set[str] = set()
         """The places of layers that have made a choice: for others, no digest is computed."""
@@ -338,7 +338,3 @@ class ContextMemory:
     def __repr__(self) -> str:
         shared = f", shared={self.shared!r}" if self.shared is not None else ""
         return f"ContextMemory(max_megabytes={self._max_megabytes:g}{shared})"
-
-
-def _key_of(scope: str) -> bytes:
-    return hashlib.blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=32).digest() if scope else b""
