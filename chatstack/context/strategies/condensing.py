@@ -90,8 +90,8 @@ class ClearThenDrop(CondensingOptions, Strategy):
         came since is touched."""
         behind = last_list(context)
         if behind is not None:
-            yield Draft(context, self.name, self, most, tokens, behind=behind)
-        yield Draft(context, self.name, self, most, tokens)
+            yield Draft(context, self.name, self, most, tokens, behind)
+        yield Draft(context, self.name, self, most, tokens, None)
 
 
 def _if_it_pays(draft: Draft, tokens: int) -> Plan | None:

@@ -44,14 +44,7 @@ class Draft:
     """
 
     def __init__(
-        self,
-        context: Context,
-        strategy: str,
-        options: CondensingOptions,
-        limit: int,
-        tokens: int,
-        *,
-        behind: int | None = None,
+        self, context: Context, strategy: str, options: CondensingOptions, limit: int, tokens: int, behind: int | None
     ) -> None:
         self.context = context
         self.strategy = strategy
@@ -68,7 +61,6 @@ class Draft:
         self.carrier: tuple[int, int] | None = None
         """The place of the result that is to carry the list: its message's position, and its part's."""
         self.labels: Labels | None = None
-        self.unseen = unseen_results(context)
         self.spared: Unit | None = None
         """The unit of the carrier, where it would be left out if it did not carry anything."""
 
@@ -204,10 +196,8 @@ class Draft:
         """Take the middle out of each result that the model has not seen yet, and that is larger than its share; and of
         those that it cannot have seen whole."""
         most = self._share_of_new * self.limit
-        too_large = [*never_whole(self.context, self.strategy, self.limit)]
-        for at, shortened in shortened_to(
-            self.context, sorted({*self.unseen, *too_large}), self.strategy, most
-        ).items():
+        new = sorted({*unseen_results(self.context), *never_whole(self.context, self.strategy, self.limit)})
+        for at, shortened in shortened_to(self.context, new, self.strategy, most).items():
             self._replace(at, shortened)
 
     def make_fit(self) -> None:
@@ -227,8 +217,8 @@ class Draft:
     def _shorten_further(self) -> None:
         if self.tokens <= self.limit:
             return
-        saved = saved_by(self.context, {at: self.replaced[at] for at in self.unseen if at in self.replaced})
-        over = self.tokens + saved - self.limit
+        new = {at: self.replaced[at] for at in unseen_results(self.context) if at in self.replaced}
+        over = self.tokens + saved_by(self.context, new) - self.limit
         for at, shortened in fitted(self.context, self.strategy, self.limit, over, most=self._share_of_new).items():
             self._replace(at, shortened)
 
