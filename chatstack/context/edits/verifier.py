@@ -184,11 +184,12 @@ def _not_only_moved(before: Context, after: Context) -> Iterator[str]:
     """Check that a repair only moves results: none is lost, new ones are marked, all else stays in its order, and each
     result stands behind its call."""
     there = Counter(each.result for each in answered_calls(before.messages))
-    if Counter(part for message in after.messages if not message.mark for part in _results(message)) - there:
+    now = [(part, each.mark) for each in after.messages if each.role != "system" for part in each.results]
+    if Counter(part for part, mark in now if not mark) - there:
         yield "it puts in a result that was not there, and does not mark it as ours"
     if _words(before.messages) != _words(after.messages):
         yield "a repair moves results, and changes nothing else"
-    if there - Counter(part for message in after.messages for part in _results(message)):
+    if there - Counter(part for part, _ in now):
         yield "a result that answers a call is lost"
     if pair(after.messages).need_repair(len(after.messages) - 1):
         yield "it leaves something to repair"
@@ -204,10 +205,6 @@ def _words(messages: Sequence[Message]) -> list[tuple[Role, bool, tuple[Part, ..
         if parts or not message.parts:
             found.append((message.role, message.pinned, parts))
     return found
-
-
-def _results(message: Message) -> tuple[ToolResult, ...]:
-    return () if message.role == "system" else message.results
 
 
 def _summaries(plan: Plan, context: Context, after: Context) -> Iterator[str]:
