@@ -6,6 +6,7 @@ import functools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
@@ -92,23 +93,19 @@ class Results:
         return set(found)
 
 
-class Clearer:
+class Clearer(NamedTuple):
     """Clears tool results, and their calls, under these options. ``strategy`` names the edits; ``size_of`` counts."""
 
-    __slots__ = ("_inputs", "_placeholder", "_size_of", "_strategy")
-
-    def __init__(self, strategy: str, options: ClearingOptions, size_of: Callable[[Message], int]) -> None:
-        self._strategy = strategy
-        self._inputs = options.clear_tool_inputs
-        self._placeholder = options.placeholder
-        self._size_of = size_of
+    strategy: str
+    options: ClearingOptions
+    size_of: Callable[[Message], int]
 
     def clearable(self, messages: Sequence[Message], place: Place) -> Clearable | None:
         """Return what may be cleared of a result and its call; None if nothing ever may, however long it grows."""
         message, asked = messages[place[0]], messages[place[2]]
         last_edit = last_edit_of(message)
-        is_done = last_edit is not None and last_edit.strategy == self._strategy and len(message.parts) == 1
-        if is_done and not self._inputs:  # most of those that were edited
+        is_done = last_edit is not None and last_edit.strategy == self.strategy and len(message.parts) == 1
+        if is_done and not self.options.clear_tool_inputs:  # most of those that were edited
             return None
         result, call = message.parts[place[1]], asked.parts[place[3]]
         if type(result) is not ToolResult or type(call) is not ToolCall or message.pinned or result.is_error:
@@ -116,7 +113,7 @@ class Clearer:
         is_new = last_edit is None and message.original is message
         cleared, saves = (None, 0) if is_done else self._result(message, place[1], result, call.name, is_new=is_new)
         without: ToolCall | None = None
-        if self._inputs and not asked.pinned:
+        if self.options.clear_tool_inputs and not asked.pinned:
             without, saves_too = self._call(call)
             saves += saves_too
         return Clearable(place, cleared, without, saves, message, asked) if saves > 0 else None
@@ -126,25 +123,25 @@ class Clearer:
     ) -> tuple[ToolResult | Message | None, int]:
         """The result without its content, if that makes it smaller, and by how much it does; its message, where that
         holds nothing else, so that it is made and counted once. ``is_new``: nobody has edited it."""
-        is_alone, size_of = len(message.parts) == 1, self._size_of
+        is_alone, size_of = len(message.parts) == 1, self.size_of
         if not is_new and message.original is not message and result != as_it_came(message, at):
             return None, 0  # an edited one has given back what it had
         before = size_of(message if is_alone else alone(result))
-        placeholder = self._placeholder
+        placeholder = self.options.placeholder
         if "{" in placeholder:
             placeholder = filled(placeholder, result.name or tool, before, lambda: handle_of(in_full(message, at)))
         cleared = ToolResult(result.call_id, result.name, placeholder, result.is_error, result.extra_json)
         if not is_alone:
             saves = before - size_of(alone(cleared))
             return (cleared, saves) if saves > 0 else (None, 0)
-        annotation = cleared_by(self._strategy, before) if is_new else self._annotation(message, (0,))
+        annotation = cleared_by(self.strategy, before) if is_new else self._annotation(message, (0,))
         made = message.edited(parts=(cleared,), annotation=annotation)
         saves = before - size_of(made)
         return (made, saves) if saves > 0 else (None, 0)
 
     def _call(self, call: ToolCall) -> tuple[ToolCall | None, int]:
         """The call without its arguments, if they are to go and that makes it smaller, and by how much it does."""
-        wanted, size_of = self._inputs, self._size_of
+        wanted, size_of = self.options.clear_tool_inputs, self.size_of
         is_wanted = wanted if isinstance(wanted, bool) else call.name in wanted
         if not is_wanted or len(call.arguments) <= len(_NO_ARGUMENTS):
             return None, 0
@@ -161,7 +158,7 @@ class Clearer:
 
     def _annotation(self, message: Message, parts: Iterable[int]) -> Annotation:
         """The annotation of a message that is edited in these places."""
-        before, found = last_edit_of(message), cleared_by(self._strategy, self._size_of(message.original))
+        before, found = last_edit_of(message), cleared_by(self.strategy, self.size_of(message.original))
         if before is None or not (before.handles or before.call_ids):
             return found  # completed when it is asked for
         handles = [handle_of(in_full(message, at)) for at in parts if type(message.parts[at]) is ToolResult]
