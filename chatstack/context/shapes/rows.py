@@ -39,10 +39,6 @@ class _Span(NamedTuple):
     value: int
     end: int
 
-    @property
-    def size(self) -> int:
-        return self.end - self.value
-
 
 def fewer_rows(json: bytes, most_bytes: int) -> Shorter | None:
     """Return an array or an object in at most ``most_bytes``: its first and last rows, "+212 rows" between them; the
@@ -64,7 +60,7 @@ def _shorter(json: bytes, most: int, depth: int) -> Shorter:
 
 def _shorter_rows(json: bytes, spans: Sequence[_Span], most: int, depth: int) -> Shorter:
     """Leave out rows in the middle; where a few long values make up most of it, or nearly all, shorten these."""
-    sizes = [span.size for span in spans]
+    sizes = [span.end - span.value for span in spans]
     share = _fair_share(sizes, most - (len(json) - sum(sizes)))
     room = most - spans[0].start - (len(json) - spans[-1].end) - _MARK
     first = _fitting([span.end - spans[0].start for span in spans], room * HEAD)
