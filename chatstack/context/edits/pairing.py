@@ -128,18 +128,15 @@ class Pairs:
                 self.waiting.setdefault(part.id, []).append((position, index, part))  # type: ignore[union-attr, arg-type]
                 has_calls = True
             elif kind is ProviderItem:
-                self._add_item(position, part)  # type: ignore[arg-type]
+                if self.items is None:
+                    self.items = ItemPairs()
+                self.items.add(position, part)  # type: ignore[arg-type]
                 if role != "tool":
                     self._round = -1
             else:
                 self._round = -1
         if has_calls:
             self._round = position
-
-    def _add_item(self, position: int, item: ProviderItem) -> None:
-        if self.items is None:
-            self.items = ItemPairs()
-        self.items.add(position, item)
 
     def _answer(self, position: int, index: int, result: ToolResult) -> None:
         asked = self.waiting.get(result.call_id)
