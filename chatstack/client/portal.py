@@ -53,6 +53,10 @@ class _Loop(PlatformLoop):
         self._connections.add(transport)
         return transport, protocol
 
+    async def shutdown_default_executor(self, *args: Any, **options: Any) -> None:
+        with suppress(RuntimeError):  # while the process exits, Python 3.12.0 and 3.12.1 start no thread to wait in
+            await super().shutdown_default_executor(*args, **options)
+
     def abort_all(self) -> None:
         """Close every connection at once."""
         for transport in tuple(self._connections):

@@ -48,6 +48,28 @@ stream = view()
 print(next(stream))
 """
 
+LOOKUP = """
+import asyncio, atexit, threading
+from chatstack import SyncClient
+from chatstack.client.fronts import ChatFronts
+from chatstack.testing import ScriptedClient
+
+class Looking(ChatFronts):
+    def __init__(self):
+        self.inner = ScriptedClient(["one"])
+
+    async def send(self, request):
+        await asyncio.get_running_loop().getaddrinfo("localhost", 80)
+        return await self.inner.send(request)
+
+def refuse(thread):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+client = SyncClient(Looking())
+print(client.get_response("hello").text)
+atexit.register(setattr, threading.Thread, "start", refuse)
+"""
+
 HANDLER = """
 import atexit, sys
 
@@ -102,4 +124,9 @@ def test_a_script_that_ends_with_an_open_stream_ends_quietly(script: str, ending
             timeout=300,
             check=False,
         )
+    assert (ran.stdout.split(), ran.stderr, ran.returncode) == (["one"], "", 0)
+
+
+def test_a_script_whose_loop_has_used_threads_ends_quietly_where_none_can_start_at_the_exit() -> None:
+    ran = subprocess.run([sys.executable, "-c", LOOKUP], capture_output=True, text=True, timeout=300, check=False)
     assert (ran.stdout.split(), ran.stderr, ran.returncode) == (["one"], "", 0)
