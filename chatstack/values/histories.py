@@ -46,9 +46,14 @@ def to_json(messages: Sequence[Message]) -> str:
         Path("talk.json").write_text(to_json(history))
 
     An edited message is written in its edited form: its original is known in this process only. Raises ``InputError``
-    for anything but messages, and for text with a lone surrogate in it, naming the place.
+    for anything but messages, for one of a subclass with fields of its own, and for text with a lone surrogate in it,
+    naming the place.
     """
     given = checked_messages(messages)
+    for position, each in enumerate(given):
+        if each.__struct_fields__ != Message.__struct_fields__:
+            kind = type(each).__name__
+            raise InputError(f"messages[{position}]: {kind} has fields of its own, which from_json would not know")
     notes = {position: note for position, each in enumerate(given) if (note := each.annotation) is not None}
     try:
         return msgspec.json.encode(_History(_VERSION, given, notes)).decode()

@@ -164,6 +164,10 @@ def test_an_error_quotes_no_message() -> None:
     assert "secret" not in told(part(text=["secret"]))
 
 
+class Dated(Message, frozen=True):
+    day: str = ""
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -174,6 +178,7 @@ def test_an_error_quotes_no_message() -> None:
         ("hello", "messages: expected a list of Message, got str"),
         (Message.user("a"), "messages: expected a list of Message, got Message"),
         ([Message("assistant", (Text("\ud800"),))], r"messages\[0\]: contains a lone surrogate"),
+        ([Message.user("a"), Dated("user", (Text("b"),), day="1")], r"messages\[1\]: Dated has fields of its own"),
     ],
 )
 def test_what_cannot_be_written_is_refused_and_its_place_is_named(given: Any, says: str) -> None:
