@@ -67,7 +67,7 @@ class OwnCopy:
     def __reduce__(self) -> tuple[object, ...]:
         raise WiringError(
             f"{type(self).__name__}: cannot be pickled, as it holds connections, locks and tasks of this process; "
-            "build one in each process, from the recipe, which can be pickled: stack.build()"
+            "build one in each process, from a recipe that is made there: stack.build()"
         )
 
 

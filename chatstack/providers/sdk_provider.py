@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any, ClassVar, Generic
 
+from chatstack.client.checks import OwnCopy
 from chatstack.client.closing import Closing
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
@@ -18,7 +19,7 @@ from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
 
-class SdkProvider(Closing, ChatFronts, Generic[C]):
+class SdkProvider(OwnCopy, Closing, ChatFronts, Generic[C]):
     """The innermost of a stack: a subclass names its SDK, and implements sending and reading in ``_updates``."""
 
     __slots__ = ("_clients", "info", "model", "stall_seconds")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import traceback
 from typing import Any
 
 import pytest
 
-from chatstack import WiringError
+from chatstack import ChatStack, WiringError
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
 
@@ -97,3 +99,13 @@ def test_a_port_out_of_range_in_the_environment_is_named(kind: type[Any], monkey
 def test_none_means_no_limit(kind: type[Any]) -> None:
     made = kind("m", api_key="k", stall_seconds=None, window_tokens=None, max_retries=0, timeout_seconds=0.5)
     assert (made.stall_seconds, made.info.window_tokens) == (None, None)
+
+
+@ALL
+def test_a_provider_is_its_own_copy_and_not_pickled(kind: type[Any]) -> None:
+    client = kind("m", api_key="k")
+    stack = ChatStack(client)
+    assert copy.copy(client) is copy.deepcopy({"client": client})["client"] is client
+    for each in (client, stack):
+        with pytest.raises(WiringError, match=f"{kind.__name__}: cannot be pickled, .*; build one in each process"):
+            pickle.dumps(each)
