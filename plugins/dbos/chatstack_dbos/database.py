@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from chatstack import WiringError
 
+LOWEST_SQLITE = (3, 42, 0) if sys.version_info >= (3, 12) else (3, 0, 0)
+"""The version that DBOS's tables need: from Python 3.12 on it has SQLite tell the time in milliseconds."""
 _BUSY_SECONDS = 30.0
 _LOCK_SECONDS = 2
 _CLOCKS = {
@@ -49,6 +52,12 @@ class Database:
         if kind not in _CLOCKS or (kind == "sqlite" and not url.database) or url.database == ":memory:":
             raise WiringError("DurableRuns: database must be sqlite:///file, or postgresql://host/database")
         self.is_sqlite = kind == "sqlite"
+        if self.is_sqlite and sqlite3.sqlite_version_info < LOWEST_SQLITE:
+            lowest = ".".join(map(str, LOWEST_SQLITE))
+            raise WiringError(
+                f"DurableRuns: DBOS needs SQLite {lowest} or later on this Python, which has {sqlite3.sqlite_version}; "
+                "take Python 3.11, a Python with a newer SQLite, or PostgreSQL"
+            )
         self.url = url if self.is_sqlite else url.set(drivername="postgresql+psycopg")
         self.clock = _CLOCKS[kind]
         self.owned_run = _OWNED_RUNS[kind]

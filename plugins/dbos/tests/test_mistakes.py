@@ -11,7 +11,7 @@ from worker_process import make_context
 
 from chatstack import ChatStack, FunctionInvoker, InputError, IterativeLoop, WiringError
 from chatstack.testing import ScriptedClient
-from chatstack_dbos import DurableLoop, DurableRuns, DurableTurn, RunWorker
+from chatstack_dbos import DurableLoop, DurableRuns, DurableTurn, RunWorker, database
 
 CLIENT = ChatStack(ScriptedClient()).use(FunctionInvoker).build()
 TURN = DurableTurn(CLIENT)
@@ -44,6 +44,16 @@ def test_a_run_that_could_never_be_read_is_not_started(tmp_path: Path, given: di
 
     asyncio.run(story())
     assert not list(tmp_path.glob("*")), "nothing is written"
+
+
+def test_an_sqlite_that_lacks_what_dbos_needs_is_refused_before_a_file_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "LOWEST_SQLITE", (99, 1, 0))
+    with pytest.raises(WiringError, match=r"DBOS needs SQLite 99\.1\.0 or later on this Python, which has 3\."):
+        DurableRuns(f"sqlite:///{tmp_path}/runs.db")
+    assert not list(tmp_path.glob("*"))
+    DurableRuns("postgresql://app@127.0.0.1/app")
 
 
 def test_an_id_that_no_run_can_have_is_refused_wherever_it_is_given(tmp_path: Path) -> None:
