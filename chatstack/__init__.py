@@ -303,7 +303,9 @@ def _missing(name: str) -> Exception:
     import inspect
     import opcode
 
-    close = next(iter(difflib.get_close_matches(name, [*_HOME_OF, *_ELSEWHERE], n=1)), "")
+    stem = name.lower().removesuffix("client").removesuffix("provider")  # "OpenAI", "AnthropicProvider", "testing"
+    at_home = [each for each, home in _ELSEWHERE.items() if stem in home.split(".")[1:]]
+    close = next(iter(at_home or difflib.get_close_matches(name, [*_HOME_OF, *_ELSEWHERE], n=1)), "")
     where = f"; {close} is in {_ELSEWHERE[close]}" if close in _ELSEWHERE else f"; did you mean {close!r}?"
     told = where if close else ""
     frame = inspect.currentframe()

@@ -288,6 +288,9 @@ def test_a_scripted_client_is_given_a_list() -> None:
         ("Massage", "; did you mean 'Message'?"),
         ("OpenAIChatClient", "; OpenAIChatClient is in chatstack.providers.openai"),
         ("AntropicChatClient", "; AnthropicChatClient is in chatstack.providers.anthropic"),
+        ("OpenAI", "; OpenAIChatClient is in chatstack.providers.openai"),
+        ("OpenAIResponsesClient", "; OpenAIResponsesClient is in chatstack.providers.openai"),
+        ("AnthropicProvider", "; AnthropicChatClient is in chatstack.providers.anthropic"),
         ("Zzzzzz", ""),
     ],
 )
@@ -300,6 +303,19 @@ def test_a_misspelt_name_of_the_package_is_told_the_right_one(name: str, says: s
     assert str(imported.value) == f"cannot import name {name!r} from 'chatstack'{says}"
     assert imported.value.name == name
     assert not hasattr(chatstack, name)
+
+
+@pytest.mark.parametrize(
+    ("module", "says"),
+    [
+        ("providers", "OpenAIChatClient is in chatstack.providers.openai"),
+        ("testing", "ScriptedClient is in chatstack.testing"),
+    ],
+)
+def test_a_module_that_nobody_has_imported_is_told_what_is_in_it(module: str, says: str) -> None:
+    code = f"import chatstack; chatstack.{module}"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ran.stderr.rstrip().endswith(f"AttributeError: module 'chatstack' has no attribute '{module}'; {says}")
 
 
 def test_every_name_that_is_told_to_be_elsewhere_is_there() -> None:
