@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Awaitable, Mapping
 from types import CoroutineType, MappingProxyType
 from typing import Any, Self, TypeVar, cast
@@ -33,7 +34,9 @@ def why_no_client(given: object) -> str:
     if isinstance(given, type):
         return f"the class {given.__name__} itself; pass an instance"
     if isinstance(given, str):
-        return f"a name, and no chat client; write OpenAIChatClient({given!r})"
+        model = re.sub("^(openai|anthropic)[:/]", "", given)  # as other libraries name models
+        client = "AnthropicChatClient" if "claude" in model else "OpenAIChatClient"
+        return f"a name, and no chat client; write {client}({model!r})"
     if inspect.iscoroutine(given):
         return "a coroutine, and no chat client; await it first"
     if not is_client(given):

@@ -197,6 +197,8 @@ def test_two_layers_of_one_name_are_refused_with_the_remedy() -> None:
         (None, "of type NoneType, and no chat client: it has no send()"),
         (object(), "of type object, and no chat client: it has no send()"),
         ("gpt-5-mini", "a name, and no chat client; write OpenAIChatClient('gpt-5-mini')"),
+        ("openai:gpt-5-mini", "a name, and no chat client; write OpenAIChatClient('gpt-5-mini')"),
+        ("claude-sonnet-5", "a name, and no chat client; write AnthropicChatClient('claude-sonnet-5')"),
         (
             openai.AsyncOpenAI(api_key="k"),
             "of type AsyncOpenAI, and no chat client; write OpenAIChatClient(model, client=...), "
