@@ -157,7 +157,7 @@ class ChatStream(Generic[Response_co]):
 
     @property
     def so_far(self) -> ChatResponse:
-        """The whole messages that have arrived."""
+        """The response up to now, of the messages that have arrived whole."""
         fold = self._fold or Fold()
         return fold.answer or fold.response()
 

@@ -218,7 +218,7 @@ class SyncStream(Generic[Response_co]):
 
     @property
     def so_far(self) -> ChatResponse:
-        """The whole messages that have arrived."""
+        """The response up to now, of the messages that have arrived whole."""
         return self._stream.so_far
 
     def close(self) -> None:
