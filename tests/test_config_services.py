@@ -277,7 +277,10 @@ def test_a_memory_without_a_store_has_its_bounds_from_the_config() -> None:
         ({"max_entries": 0}, "config: memory.max_entries: expected an integer >= 1: 0"),
         ({"max_entries": "7"}, "config: memory.max_entries: expected int, got str: '7'"),
         ({"store": {"use": "sqlite", "path": "a"}}, "config: memory.scope: scope='' must name whose decisions "),
-        ({"scope": "t"}, "config: memory.scope: scope=... must name whose decisions "),
+        (
+            {"scope": "t"},
+            "config: memory.scope: scope=... names whose decisions a store holds, and there is none: pass store=... ",
+        ),
         ({"store": "sqlite", "scope": "t"}, "config: memory.store.path: is missing"),
         ({"store": {"use": "sqlit", "path": "a"}, "scope": "t"}, "config: memory.store.use: 'sqlit' is no store; did "),
         (

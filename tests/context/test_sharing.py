@@ -653,12 +653,14 @@ def test_times_are_checked(name: str, seconds: float) -> None:
 
 
 def test_what_is_no_store_is_refused_by_what_it_lacks() -> None:
-    with pytest.raises(WiringError, match="dict is no store, it has no find, put, forget, aclose"):
+    with pytest.raises(WiringError, match="ContextMemory: dict is no store, it has no find, put, forget, aclose"):
         SharedDecisions({})  # type: ignore[arg-type]
 
 
 def test_a_class_of_stores_is_no_store() -> None:
-    with pytest.raises(WiringError, match=r"DictStore is a class; make a store of it: DictStore\(\.\.\.\)"):
+    with pytest.raises(
+        WiringError, match=r"ContextMemory: DictStore is a class; make a store of it: DictStore\(\.\.\.\)"
+    ):
         SharedDecisions(DictStore)  # type: ignore[arg-type]
 
 

@@ -78,11 +78,10 @@ class ContextMemory:
             scope=scope,
         )
         if (store is None) != (not scope):
-            raise WiringError(
-                f"ContextMemory: scope={scope!r} must name whose decisions these are (a tenant), where a store is "
-                "shared, and nothing else",
-                parameter="scope",
-            )
+            told = "must name whose decisions the store holds: a tenant, or an app"
+            if store is None:
+                told = "names whose decisions a store holds, and there is none: pass store=... as well"
+            raise WiringError(f"ContextMemory: scope={scope!r} {told}", parameter="scope")
         self.shared = None if store is None else SharedDecisions(store, timeout_seconds=store_timeout_seconds)
         """The choices and artifacts shared with other processes, if there is a store."""
         self.clock = clock

@@ -97,12 +97,12 @@ class SharedDecisions:
     ) -> None:
         check_arguments(SharedDecisions, timeout_seconds=timeout_seconds, rest_seconds=rest_seconds)
         if isinstance(store, type):
-            told = f"SharedDecisions: {store.__name__} is a class; make a store of it: {store.__name__}(...)"
+            told = f"ContextMemory: {store.__name__} is a class; make a store of it: {store.__name__}(...)"
             raise WiringError(told, parameter="store")
         missing = [name for name in ("find", "put", "forget", "aclose") if not callable(getattr(store, name, None))]
         if missing:
             kind = type(store).__name__
-            raise WiringError(f"SharedDecisions: {kind} is no store, it has no {', '.join(missing)}", parameter="store")
+            raise WiringError(f"ContextMemory: {kind} is no store, it has no {', '.join(missing)}", parameter="store")
         self.store = store
         self.timeout_seconds = timeout_seconds
         self._outage = Outage(rest_seconds, clock)
