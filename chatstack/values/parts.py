@@ -248,7 +248,7 @@ def check_media(part: object) -> None:
         raise InputError(f"{kind}: is empty; {one}")
     if part.data.lstrip()[:5].lower() == "data:":
         raise InputError(f"{kind}: data is a data URL; give the base64 text behind its comma, and media_type")
-    if isinstance(part, Image) and part.data and not part.media_type:
+    if isinstance(part, Image) and part.data and "/" not in part.media_type:
         raise InputError('Image: data needs a media_type, such as "image/png"')
 
 

@@ -112,6 +112,7 @@ UNSENDABLE: list[tuple[Image | File, str]] = [
     (Image(url="https://x", data="QUJD", **PNG), f"Image: has both url and data; give {ONE_OF_THREE}"),
     (Image(url="https://x", file_id="f"), f"Image: has both url and file_id; give {ONE_OF_THREE}"),
     (Image(data="QUJD"), 'Image: data needs a media_type, such as "image/png"'),
+    (Image(data="QUJD", media_type="png"), 'Image: data needs a media_type, such as "image/png"'),
     (
         Image(data="data:image/png;base64,QUJD", **PNG),
         "Image: data is a data URL; give the base64 text behind its comma",
