@@ -216,6 +216,8 @@ class Sdk(Generic[C]):
                     if self.is_last(event):
                         await _read_to_end(stream)
                         return
+                if body.is_page:
+                    raise self._no_object()
                 for found in body.objects():
                     for event in self.whole(found):
                         yield event, found
@@ -242,8 +244,10 @@ class Sdk(Generic[C]):
         if streaming:
             told = "an event of the stream is not a JSON object"
             raise BrokenStreamError(f"{self.name}: {told}", provider=self.name)
-        # The SDK returns text for a body that is not JSON.
-        raise ServerError(f"{self.name}: the answer is not a JSON object: check base_url", provider=self.name)
+        raise self._no_object()  # the SDK returns text for a body that is not JSON
+
+    def _no_object(self) -> ServerError:
+        return ServerError(f"{self.name}: the answer is not a JSON object: check base_url", provider=self.name)
 
     def translated(self, error: Exception, *, streaming: bool = False) -> ChatStackError | None:
         """Return our error for an exception of the SDK, or of the layers below it; None for any other."""
@@ -286,14 +290,16 @@ class Sdk(Generic[C]):
 
 class _Body:
     """The body of a response that says that it is JSON, where events were asked for: kept while the SDK reads it,
-    until there is an event."""
+    until there is an event. ``is_page`` is true of a web page, as a server may have where a base URL lacks its path."""
 
     def __init__(self, response: Any) -> None:
         self._bytes: bytearray | None = None
+        self.is_page = False
         headers: object = getattr(response, "headers", None)
         if isinstance(headers, Mapping) and hasattr(response, "aiter_bytes"):
-            kind = str(cast("Mapping[str, str]", headers).get("content-type"))
-            if kind.partition(";")[0].strip().lower() == _JSON:
+            kind = str(cast("Mapping[str, str]", headers).get("content-type")).partition(";")[0].strip().lower()
+            self.is_page = kind == "text/html"
+            if kind == _JSON:
                 self._bytes = bytearray()
                 self._read: Callable[[], AsyncIterator[bytes]] = response.aiter_bytes
                 response.aiter_bytes = self._kept  # the SDK asks for it when it is iterated
@@ -305,8 +311,9 @@ class _Body:
             yield piece
 
     def drop(self) -> None:
-        """Keep no more of it."""
+        """Keep no more of it: there are events."""
         self._bytes = None
+        self.is_page = False
 
     def objects(self) -> Iterable[WireObject]:
         """Return the JSON object that it is, if it is one."""

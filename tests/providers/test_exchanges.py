@@ -82,6 +82,13 @@ def test_a_stream_under_the_wrong_type_of_content_is_still_a_stream(kind: Kind) 
         streamed(kind, b"[]", "application/json")
 
 
+@EACH
+def test_a_web_page_in_the_place_of_a_stream_is_told_of_the_base_url(kind: Kind) -> None:
+    with pytest.raises(ServerError, match="the answer is not a JSON object: check base_url"):
+        streamed(kind, b"<!doctype html><title>Welcome</title>", "text/html; charset=utf-8")
+    assert streamed(kind, sse(kind), "text/html").text == "hello"
+
+
 def test_it_is_handed_on_as_it_comes_all_the_same() -> None:
     async def asked() -> str:
         seen = asyncio.Event()
