@@ -227,6 +227,11 @@ def test_a_stream_that_is_taken_for_an_answer_says_how_to_read_it() -> None:
     ):
         stream.text  # type: ignore[attr-defined]  # noqa: B018
     assert not hasattr(stream, "anything_else")
+    with (
+        ChatStack(ScriptedClient()).build_sync().get_streaming_response("hello") as blocking,
+        pytest.raises(AttributeError, match=r"'SyncStream' .* 'usage'; read it first: stream\.response\(\)\.usage"),
+    ):
+        blocking.usage  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_a_stream_that_is_awaited_says_how_to_open_it() -> None:

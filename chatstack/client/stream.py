@@ -30,16 +30,16 @@ from chatstack.values.usage import credible, is_modest, with_usage
 UsageCheck: TypeAlias = Callable[[ChatUpdate, Callable[[], ChatResponse]], ChatUpdate]
 
 
-class _ReadItFirst:
+class ReadItFirst:
     """An attribute of the response that a stream does not have; reading it raises an error that says so."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, response: str = "(await stream.response())") -> None:
         self.name = name
+        self.response = response
 
     def __get__(self, stream: object, owner: type) -> Never:
-        told = (
-            f"'ChatStream' object has no attribute {self.name!r}; read it first: (await stream.response()).{self.name}"
-        )
+        kind, name = owner.__name__, self.name
+        told = f"{kind!r} object has no attribute {name!r}; read it first: {self.response}.{name}"
         raise AttributeError(told, name=self.name, obj=stream)
 
 
@@ -96,10 +96,10 @@ class ChatStream(Generic[Response_co]):
 
     if not TYPE_CHECKING:  # a type checker knows by itself
         # No __getattr__: it would slow down the reading of every attribute.
-        text = _ReadItFirst("text")
-        messages = _ReadItFirst("messages")
-        usage = _ReadItFirst("usage")
-        parsed = _ReadItFirst("parsed")
+        text = ReadItFirst("text")
+        messages = ReadItFirst("messages")
+        usage = ReadItFirst("usage")
+        parsed = ReadItFirst("parsed")
 
         def __await__(self) -> Never:
             raise TypeError(

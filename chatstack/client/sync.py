@@ -5,13 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Generic, Never, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Never, Self, TypeVar, overload
 
 from chatstack.client.checks import OwnCopy, check_client, send_to
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.portal import Hold, Portal
 from chatstack.client.protocol import ChatClient
-from chatstack.client.stream import ChatStream
+from chatstack.client.stream import ChatStream, ReadItFirst
 from chatstack.errors import StreamBusyError, StreamClosedError
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest
@@ -157,6 +157,12 @@ class SyncStream(Generic[Response_co]):
     """
 
     __slots__ = ("__weakref__", "_begin", "_dropped", "_hold", "_is_over", "_portal", "_stream")
+
+    if not TYPE_CHECKING:  # a type checker knows by itself
+        text = ReadItFirst("text", "stream.response()")
+        messages = ReadItFirst("messages", "stream.response()")
+        usage = ReadItFirst("usage", "stream.response()")
+        parsed = ReadItFirst("parsed", "stream.response()")
 
     def __init__(self, stream: ChatStream[Response_co], begin: Callable[[], Portal]) -> None:
         self._stream = stream
