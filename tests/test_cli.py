@@ -58,6 +58,13 @@ def test_an_unknown_command_is_named_without_its_tricks(capsys: pytest.CaptureFi
     assert "red" in error_of(capsys, HOSTILE)
 
 
+def test_a_command_of_a_plugin_that_is_not_installed_is_told_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert error_of(capsys, "serve", "stack.toml") == (
+        "chatstack: error: serve: this command is that of chatstack-gateway, in plugins/gateway of the repository, "
+        "which is not installed here (chatstack --help tells more)"
+    )
+
+
 def test_an_unknown_option_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = write_lines(tmp_path / "talks.jsonl", ONE)
 

@@ -38,6 +38,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 """Each command's module, and its line in ``--help``."""
 
+_ELSEWHERE: Mapping[str, str] = {"serve": "chatstack-gateway, in plugins/gateway of the repository"}
+"""The distributions of our own that have the other commands."""
+
 _DESCRIPTION = """\
 Layers around any chat client: they shorten conversations, run tools, warn and trace. No command calls a model unless
 you name one. Start with 'chatstack demo'; 'chatstack doctor' says what is missing here; 'chatstack replay' compares
@@ -122,6 +125,8 @@ def _parser(command: str) -> OneLineParser:
         else:
             subparsers.add_parser(name, help=line, add_help=False)
     others = dict[str, str]() if command in COMMANDS else _offered()
+    if command in _ELSEWHERE and command not in others:
+        parser.error(f"{command}: this command is that of {_ELSEWHERE[command]}, which is not installed here")
     for name, source in others.items():
         if name == command:
             _load(name).register(subparsers)
