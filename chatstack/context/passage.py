@@ -28,7 +28,7 @@ from chatstack.context.requests.opening import Came, Opening, Weighing
 from chatstack.telemetry.shortening import compacted
 from chatstack.telemetry.turns import attached
 from chatstack.tokens.counter import TokenCounter
-from chatstack.values.messages import as_shaped
+from chatstack.values.messages import Message, as_shaped
 from chatstack.values.requests import ChatRequest, edited_by_provider
 from chatstack.values.responses import ChatResponse
 
@@ -81,7 +81,38 @@ class Arrived(msgspec.Struct, frozen=True):
 
     def opened(self, editing: ContextEditing) -> Opened:
         """Open it for this layer."""
-        return self.passage.opened(editing, self)
+        passage, request, weighing = self.passage, self.request, editing.weighing
+        base = passage.base
+        seen, last, by_original, before = base.seen, base.last, False, 0
+        was_edited = editing.by_original and seen.history.is_edited  # further out, by a layer that is no neighbour
+        if request.messages is base.request.messages and not was_edited:
+            context = passage.as_it_came(weighing, request, base)
+        else:
+            by_original = editing.by_original
+            if by_original:  # else its messages are the edited ones: the edits are its past
+                before = _edits_of(passage.steps)
+            if was_edited or not (by_original and passage.stands_in_place):
+                messages = tuple([*map(as_shaped, request.messages)]) if by_original else request.messages
+                seen, last = passage.recognised(seen, passage.form(by_original), messages)
+            context = weighing.weighed(request, seen, last, tokens=passage.weight_of(request, weighing))
+        clears = passage.provider_clears
+        if not clears and last is not None and last.cleared_tokens and edited_by_provider(request.options):
+            clears = last.cleared_tokens  # it is asked to again: by a layer that is no neighbour, or by the caller
+        return Opened(
+            context,
+            seen,
+            request.options.model or editing.model,
+            is_by_original=by_original,
+            is_unstable=base.is_unstable,
+            is_ineffective=passage.is_ineffective,
+            outer=passage.outer[self.place] + was_edited,
+            above=passage.above,
+            before=before,
+            shortened=self.shortened,
+            last_answer=last,
+            forgets=passage.forgets,
+            provider_clears=clears,
+        )
 
     def shaped(self, request: ChatRequest, fewer: int, shortened: int = 0) -> Arrived:
         """Return the same arrival with a smaller request, made anew on every call, in its place."""
@@ -92,24 +123,23 @@ class Arrived(msgspec.Struct, frozen=True):
         self.passage.back_to(self.place)
         return self.passage.to(Arrived(self.passage, self.place + 1, request, self.fewer))
 
-    def onward(self, editing: ContextEditing, context: Context, opened: Opened) -> Asking[ChatStream]:
-        """Hand it on as this context: to the next layer, or to the client behind the last one."""
-        request, passage = context.to_send(), self.passage
+    def onward(
+        self, editing: ContextEditing, context: Context, opened: Opened, *, terms: int | None = None
+    ) -> Asking[ChatStream]:
+        """Hand it on as this context: to the next layer, or to the client behind the last one.
+
+        With ``terms``, layers further in take it for the conversation as it came: its messages are the same ones on
+        each call. ``terms`` is a hash of what they depend on, beside the history.
+        """
+        request, passage, fewer = context.to_send(), self.passage, self.fewer
         if opened.is_ineffective:
             passage.is_ineffective = True
         passage.handed_on(Step(self.place, editing, opened, context, request))
-        is_edited = request is not context.request
-        fewer = self.fewer + context.fewer_than(opened.context) if is_edited else self.fewer
+        if request is not context.request:
+            fewer += context.fewer_than(opened.context)
+            if terms is not None:
+                passage.rebase(self.place, request, opened, terms)
         return passage.to(Arrived(passage, self.place + 1, request, fewer))
-
-    def rebased(self, editing: ContextEditing, context: Context, opened: Opened, terms: int) -> Asking[ChatStream]:
-        """Hand it on as this context, which layers further in take for the conversation as it came: its messages are
-        the same ones on each call. ``terms`` is a hash of what they depend on, beside the history."""
-        request, passage = context.to_send(), self.passage
-        passage.handed_on(Step(self.place, editing, opened, context, request))
-        if context.is_edited:
-            passage.rebase(self.place, request, opened, terms)
-        return passage.to(Arrived(passage, self.place + 1, request, self.fewer + context.fewer_than(opened.context)))
 
     def referring(self, context: Context, opened: Opened) -> Asking[ChatStream]:
         """Hand it on as this context, in which references stand for duplicates, to the client behind the last layer.
@@ -135,20 +165,20 @@ class Passage:
     """One request on its way through adjacent context layers, the outermost first."""
 
     __slots__ = (
-        "_above",
         "_bases",
         "_contexts",
-        "_forgets",
         "_opening",
-        "_outer",
         "_request",
+        "above",
         "bound",
         "came",
+        "forgets",
         "has_references",
         "inner",
         "is_ineffective",
         "layers",
         "memory",
+        "outer",
         "provider_clears",
         "steps",
     )
@@ -165,7 +195,7 @@ class Passage:
         self.layers = layers
         self.inner = inner
         self.memory = memory
-        self._forgets = memory.forgets
+        self.forgets = memory.forgets
         self.provider_clears = 0
         """The tokens that the provider clears by itself, as layers up to here have asked it to."""
         self.has_references = False
@@ -175,7 +205,7 @@ class Passage:
         self.bound: list[tuple[Step, Sequence[Bound]]] = []
         """The choices that were bound to the answer."""
         self._bases: list[tuple[int, Came]] = []
-        self._outer = outer
+        self.outer = outer
         self._contexts: dict[TokenCounter, Context] = {}
         self.steps: list[Step] = []
         self._request = request
@@ -189,7 +219,7 @@ class Passage:
             self.came = yield from self._opening.open(self._request)
         request = self.came.request
         options, systems = request.options, self.came.seen.systems_in(request.messages)
-        self._above = hash((systems, options.instructions, options.tools, options.output_schema))
+        self.above = hash((systems, options.instructions, options.tools, options.output_schema))
         return (yield from self.to(Arrived(self, 0, request)))
 
     def to(self, arrived: Arrived) -> Asking[ChatStream]:
@@ -230,13 +260,19 @@ class Passage:
     def rebase(self, place: int, request: ChatRequest, opened: Opened, terms: int) -> None:
         """Take these messages, which the layer at that place hands on, for those that came."""
         form = Form(opened.seen.who, place, False, terms, is_shaped=True)
-        seen = self.memory.derived.recognised(opened.seen, form, request.messages)
-        self.memory.past.recall(seen)
-        last = seen.conversation.last_answer(seen.length)
+        seen, last = self.recognised(opened.seen, form, request.messages)
         self._bases.append((place, Came(request, seen, last, self.came.is_unstable)))
 
+    def recognised(
+        self, seen: Recognised, form: Form, messages: tuple[Message, ...]
+    ) -> tuple[Recognised, LastAnswer | None]:
+        """Recognise an edited form of a history, with its own past; return it with its last answer."""
+        seen = self.memory.derived.recognised(seen, form, messages)
+        self.memory.past.recall(seen)
+        return seen, seen.conversation.last_answer(seen.length)
+
     @property
-    def _base(self) -> Came:
+    def base(self) -> Came:
         """The request as it came, or as a layer has shaped it for all that are further in."""
         return self._bases[-1][1] if self._bases else self.came
 
@@ -245,65 +281,26 @@ class Passage:
         """True if any edits are in force."""
         return any(step.opened.replayed is not None for step in self.steps)
 
-    def opened(self, editing: ContextEditing, arrived: Arrived) -> Opened:
-        """Open a request as it arrives at one of the layers."""
-        came, request = self._base, arrived.request
-        seen, last, by_original, before = came.seen, came.last, False, 0
-        was_edited = editing.by_original and seen.history.is_edited  # further out, by a layer that is no neighbour
-        if request.messages is came.request.messages and not was_edited:
-            context = self._as_it_came(editing.weighing, request, came)
-        else:
-            by_original = editing.by_original
-            before = self._edits if by_original else 0  # else its messages are the edited ones: the edits are its past
-            if was_edited or not (by_original and self._stands_in_place):
-                messages = tuple([*map(as_shaped, request.messages)]) if by_original else request.messages
-                seen = self.memory.derived.recognised(seen, self._form(by_original), messages)
-                self.memory.past.recall(seen)
-                last = seen.conversation.last_answer(seen.length)
-            tokens = self._weight_of(request, editing.weighing)
-            context = editing.weighing.weighed(request, seen, last, tokens=tokens)
-        return Opened(
-            context,
-            seen,
-            request.options.model or editing.model,
-            is_by_original=by_original,
-            is_unstable=came.is_unstable,
-            is_ineffective=self.is_ineffective,
-            outer=self._outer[arrived.place] + was_edited,
-            above=self._above,
-            before=before,
-            shortened=arrived.shortened,
-            last_answer=last,
-            forgets=self._forgets,
-            provider_clears=self.provider_clears or (0 if last is None else _cleared_again(last, request)),
-        )
-
-    @property
-    def _edits(self) -> int:
-        """The fingerprint of all edits up to here."""
-        return functools.reduce(after_edits, (step.opened.replayed for step in self.steps), 0)
-
-    def _form(self, by_original: bool) -> Form:
+    def form(self, by_original: bool) -> Form:
         """Return the form that the history has after all edits up to here."""
         edited = [step for step in self.steps if step.opened.replayed is not None]
         if by_original:  # then messages that were replaced are what they were
             edited = [step for step in edited if not _stands_in_place(step.opened.replayed)]
-        edits = functools.reduce(after_edits, (step.opened.replayed for step in edited), 0)
-        return Form(self._base.seen.who, edited[-1].place if edited else -1, by_original, edits)
+        return Form(self.base.seen.who, edited[-1].place if edited else -1, by_original, _edits_of(edited))
 
     @property
-    def _stands_in_place(self) -> bool:
+    def stands_in_place(self) -> bool:
         """True if all edits up to here have replaced messages, so that positions are still those of the history."""
         return all(_stands_in_place(step.opened.replayed) for step in self.steps)
 
-    def _weight_of(self, request: ChatRequest, weighing: Weighing) -> int:
+    def weight_of(self, request: ChatRequest, weighing: Weighing) -> int:
         """Return the size of edited messages, as the layer before counted them, if it counts alike."""
         step = self.steps[-1] if self.steps else None
         if step is not None and step.request.messages is request.messages and step.editing.counter is weighing.counter:
             return step.context.messages_tokens + step.context.left_out_tokens
         return sum(map(weighing.size_of, request.messages))
 
-    def _as_it_came(self, weighing: Weighing, request: ChatRequest, came: Came) -> Context:
+    def as_it_came(self, weighing: Weighing, request: ChatRequest, came: Came) -> Context:
         """Return the context of a request with the messages that came, counted once for layers that count alike."""
         known = self._contexts.get(weighing.counter)
         if known is None or known.request is not request:
@@ -311,12 +308,9 @@ class Passage:
         return known
 
 
-def _cleared_again(last: LastAnswer, request: ChatRequest) -> int:
-    """Return the tokens that the provider had cleared of the request before, if it is asked to again: by a layer that
-    is no neighbour, or by the caller."""
-    if not last.cleared_tokens:
-        return 0
-    return last.cleared_tokens if edited_by_provider(request.options) else 0
+def _edits_of(steps: Sequence[Step]) -> int:
+    """Return the fingerprint of all edits of these steps."""
+    return functools.reduce(after_edits, (step.opened.replayed for step in steps), 0)
 
 
 def _stands_in_place(record: Record | None) -> bool:

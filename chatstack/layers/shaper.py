@@ -104,7 +104,7 @@ class ToolResultShaper(ContextLayer):
         terms = hash((self._editing.owner, recall))
         scaled = partial(self._editing.reports.corrected, opened)
         context = yield from apply_shapes(rule, terms, self._editing, opened, scaled)
-        return (yield from arrived.rebased(self._editing, context, opened, terms))
+        return (yield from arrived.onward(self._editing, context, opened, terms=terms))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
