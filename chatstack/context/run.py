@@ -179,4 +179,4 @@ async def _share(passage: Passage) -> None:
         for each in bound:
             if passage.memory.has_forgotten(step.opened.seen, step.opened.forgets):
                 return
-            await step.editing.binding.share([each], step.opened)
+            await step.editing.binding.agreement.share(each, step.opened.seen, step.opened.context)

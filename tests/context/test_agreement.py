@@ -300,7 +300,7 @@ def test_a_choice_that_somebody_else_has_put_first_under_the_same_answer_is_adop
         for memory, record in ((here, first), (there, Record(drop=(1, 2, 3, 4)))):
             seen = memory.recognise(messages)
             for bound in memory.choose("guard", seen, record, Message.assistant("ok"), [seen.who]):
-                await Agreement(memory, Telemetry()).share([bound], seen, context_of(messages))
+                await Agreement(memory, Telemetry()).share(bound, seen, context_of(messages))
         for memory in (here, there):
             seen = memory.recognise(decoded_again([*messages, *ANSWERED]))
             assert memory.chosen("guard", seen).record == first
@@ -324,7 +324,7 @@ def test_what_a_store_says_was_put_first_is_verified_like_a_plan(lie: Record) ->
         assert memory.shared is not None
         for bound in memory.choose("guard", seen, mine, Message.assistant("ok"), [seen.who]):
             await memory.shared.put(f"choice:guard:{seen.who}", bound.link, lie, bound.messages)
-            await Agreement(memory, Telemetry()).share([bound], seen, context_of(messages))
+            await Agreement(memory, Telemetry()).share(bound, seen, context_of(messages))
         assert memory.chosen("guard", memory.recognise([*messages, *ANSWERED])).record == mine
 
     asyncio.run(run())

@@ -452,12 +452,12 @@ def test_messages_are_forgotten_in_the_store_too(answers: int) -> None:
         agreement = Agreement(memory, Telemetry())
         seen = memory.recognise((A, B))
         for bound in memory.choose("guard", seen, FIRST, SAID, [seen.who]):
-            await agreement.share([bound], seen, context_of((A, B)))
+            await agreement.share(bound, seen, context_of((A, B)))
         summary = Message("assistant", (Text(f"{OPENING}\nshort"),), mark="summary")
         await agreement.keep_artifact("summary", seen.links[1], summary, seen)
         other = memory.recognise((D,))
         for bound in memory.choose("guard", other, FIRST, SAID, [other.who]):
-            await agreement.share([bound], other, context_of((D,)))
+            await agreement.share(bound, other, context_of((D,)))
         assert len(store.kept) > 2
         await memory.forget_stored([A, B, SAID][: 2 + answers])
         assert len(store.kept) == 1

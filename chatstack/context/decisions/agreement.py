@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from chatstack import semconv
@@ -36,11 +36,10 @@ class Agreement:
     ) -> Chosen:
         """Return the choice of the newest answer in this history that has one, here or in the store; ``context`` is as
         it came in."""
-        shared = self.memory.shared
-        if shared is None:
-            return self.memory.chosen(place, seen, others)
+        shared, conversation = self.memory.shared, seen.conversation
         known = self.memory.chosen(place, seen, others)
-        conversation = seen.conversation
+        if shared is None:
+            return known
         before = term_in(conversation.asked, place) or 0
         # Links are looked up only once: else every call would look up the whole history.
         beyond = max(0, known.covers - 1, before)
@@ -65,16 +64,15 @@ class Agreement:
             conversation.asked = with_term(conversation.asked, place, max(0, seen.history.latest_assistant))
         return known
 
-    async def share(self, bound: Sequence[Bound], seen: Recognised, context: Context) -> None:
-        """Put choices into the store; where there is one already, adopt that. ``context`` is as it came in."""
+    async def share(self, bound: Bound, seen: Recognised, context: Context) -> None:
+        """Put a choice into the store; where there is one already, adopt that. ``context`` is as it came in."""
         if self.memory.shared is None:
             return
-        for each in bound:
-            owner = _owner(each.place, each.who)
-            there = await self.memory.shared.put(owner, each.link, each.record, each.messages, under=each.under)
-            self._say(there.problem)
-            if there.record is not each.record and self._holds(there.record, seen, context):
-                self.memory.adopt(each._replace(record=there.record), seen)
+        owner = _owner(bound.place, bound.who)
+        there = await self.memory.shared.put(owner, bound.link, bound.record, bound.messages, under=bound.under)
+        self._say(there.problem)
+        if there.record is not bound.record and self._holds(there.record, seen, context):
+            self.memory.adopt(bound._replace(record=there.record), seen)
 
     async def artifact(self, subject: str, link: bytes, seen: Recognised) -> Message | None:
         """Return the artifact about exactly this subject, here or in the store; None if there is none."""

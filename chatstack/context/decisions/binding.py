@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from chatstack.client.stream import ChatStream
@@ -11,7 +11,6 @@ from chatstack.context.decisions.agreement import Agreement, Recall
 from chatstack.context.edits.records import Record
 from chatstack.context.histories.choices import Bound
 from chatstack.context.histories.conversations import (
-    NOTHING_CHOSEN,
     NOTHING_KNOWN,
     Chosen,
     Planned,
@@ -64,15 +63,12 @@ class Binding:
 
     def _newest(self, chosen: Chosen, reached: Reached | None) -> Reached:
         """Return what is known of the edits in force, by a choice or by the strategy itself, whichever is newer."""
-        if chosen is NOTHING_CHOSEN:
-            return NOTHING_KNOWN if reached is None else reached
-        known = Reached(max(0, chosen.covers - 1), chosen.record)
         if reached is not None:
             # A choice bound by the answer to that very request is no news: then the wait that was kept still holds.
             is_its_own = chosen.record is reached.record and chosen.covers == reached.length + 1
             if chosen.covers <= reached.length or is_its_own:
                 return reached
-        return known
+        return Reached(max(0, chosen.covers - 1), chosen.record)
 
     def reach(self, opened: Opened, scale: float) -> None:
         """Remember how far this history has been processed, the resulting edits, and the scale of its sizes."""
@@ -82,38 +78,33 @@ class Binding:
             opened.seen.conversation.keep_reached(*opened.reached)
 
     def bind(self, opened: Opened, said: Message, entry: Entry) -> list[Bound]:
-        """Bind the edits in force to this answer, unless they are bound to an earlier one of this conversation."""
+        """Bind the edits in force to this answer, unless they are bound to an earlier one of this conversation; return
+        the new choices. Edits that are planned before they are due are bound, too, in this process alone."""
         seen, record = opened.seen, opened.replayed
         if not seen.length:
             return []
         if opened.reached is not None:
             entry.keep_reached(*opened.reached)
         if isinstance(opened.ahead, Planned):
-            self._bind_ahead(opened.ahead.record, opened, said)
+            self._bound(_AHEAD + self.place_of(opened), opened.ahead.record, opened, said)
         if record is None:
             return []
-        place, conversation = self.place_of(opened), seen.conversation
-        chosen = term_in(conversation.choices, place)
-        if term_in(conversation.bound, place) is record or (chosen and chosen.record is record):
+        place = self.place_of(opened)
+        chosen = term_in(seen.conversation.choices, place)
+        return [] if chosen and chosen.record is record else self._bound(place, record, opened, said)
+
+    def _bound(self, place: str, record: Record, opened: Opened, said: Message) -> list[Bound]:
+        conversation = opened.seen.conversation
+        if term_in(conversation.bound, place) is record:
             return []
         conversation.bound = with_term(conversation.bound, place, record)
-        return self.memory.choose(place, seen, record, said, (seen.who, *self._other_names(opened)))
+        names = (opened.seen.who, *self._other_names(opened))
+        return self.memory.choose(place, opened.seen, record, said, names)
 
     def planned(self, opened: Opened) -> Record | None:
         """Return the edits that were planned, before they were due, with an answer in this history."""
         place = _AHEAD + self.place_of(opened)
         return self.memory.chosen(place, opened.seen, lambda: self._other_names(opened)).record
-
-    def _bind_ahead(self, record: Record, opened: Opened, said: Message) -> None:
-        """Bind edits that are planned before they are due to an answer, in this process alone."""
-        place, conversation = _AHEAD + self.place_of(opened), opened.seen.conversation
-        if term_in(conversation.bound, place) is not record:
-            conversation.bound = with_term(conversation.bound, place, record)
-            self.memory.choose(place, opened.seen, record, said, (opened.seen.who, *self._other_names(opened)))
-
-    async def share(self, bound: Sequence[Bound], opened: Opened) -> None:
-        """Put choices into the store."""
-        await self.agreement.share(bound, opened.seen, opened.context)
 
     def place_of(self, opened: Opened) -> str:
         """Return the key of choices beside the conversation: the layer's place and the model."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
 from chatstack.context.decisions.agreement import Agreement
-from chatstack.context.edits.context import Context
 from chatstack.context.edits.records import Record
 from chatstack.context.histories.choices import Bound
 from chatstack.context.histories.digests import subject_digest
@@ -45,37 +44,18 @@ class KeptSummaries:
         in the last request sent."""
         seen, messages = opened.seen, opened.seen.history.messages
         folded = subject_digest(tuple(messages[at] for at in record.drop)).hex()
-        end = self._end(record, sent)
+        end = self.end(record, sent)
         above = f":{_above(opened, end).hex()}" if self.cache_aligned else ""
-        return Subject(f"{self._place(model)}:{folded}{above}", seen.links[end - 1])
+        return Subject(f"{self.place(model)}:{folded}{above}", seen.links[end - 1])
 
-    async def find(self, subject: Subject, seen: Recognised) -> Message | None:
-        """Return the summary of exactly this subject; None if there is none."""
-        return await self.agreement.artifact(subject.name, subject.link, seen)
-
-    async def last_cut(self, seen: Recognised, context: Context, model: str) -> Record | None:
-        """Return the last cut of this conversation, which has an id, with its summary; ``context`` is as it came in."""
-        return (await self.agreement.recalled(self._place(model), seen, context, tuple)).record
-
-    async def keep_cut(self, seen: Recognised, record: Record, context: Context, model: str, sent: int) -> None:
-        """Keep a cut for this conversation, which has an id, under the messages that it is about."""
-        covers = self._end(record, sent)
-        link, messages = seen.links[covers - 1], seen.history.messages[:covers]
-        bound = Bound(self._place(model), seen.who, link, record, messages, came_link(seen, covers))
-        self.agreement.memory.adopt(bound, seen)
-        await self.agreement.share([bound], seen, context)
-
-    def _end(self, record: Record, sent: int) -> int:
+    def end(self, record: Record, sent: int) -> int:
         """Return how many messages of the history a cut is about: up to what it drops, and to its summary's place."""
         end = max((*(at + 1 for at in record.drop), *(each.position for each in record.insert)), default=1)
         return max(end, sent) if self.cache_aligned else end
 
-    def _place(self, model: str) -> str:
+    def place(self, model: str) -> str:
+        """Return the key of cuts whose summaries a model writes, beside the conversation."""
         return f"summary:{self.version}:{model}"
-
-    async def keep(self, subject: Subject, summary: Message, seen: Recognised) -> Message:
-        """Keep a summary; return the one in force, as another process may have kept one first."""
-        return await self.agreement.keep_artifact(subject.name, subject.link, summary, seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +67,12 @@ class FindSummary:
     seen: Recognised
 
     async def answer(self) -> Message | None:
-        return await self.kept.find(self.subject, self.seen)
+        return await self.kept.agreement.artifact(*self.subject, self.seen)
 
 
 @dataclass(frozen=True, slots=True)
 class KeepSummary:
-    """The wish to keep a summary; the answer is the one in force."""
+    """The wish to keep a summary; the answer is the one in force, as another process may have kept one first."""
 
     kept: KeptSummaries
     subject: Subject
@@ -100,24 +80,13 @@ class KeepSummary:
     seen: Recognised
 
     async def answer(self) -> Message:
-        return await self.kept.keep(self.subject, self.summary, self.seen)
-
-
-@dataclass(frozen=True, slots=True)
-class FindCut:
-    """The question for the last cut of a conversation with an id."""
-
-    kept: KeptSummaries
-    opened: Opened
-    model: str
-
-    async def answer(self) -> Record | None:
-        return await self.kept.last_cut(self.opened.seen, self.opened.context, self.model)
+        return await self.kept.agreement.keep_artifact(*self.subject, self.summary, self.seen)
 
 
 @dataclass(frozen=True, slots=True)
 class KeepCut:
-    """The wish to keep a cut for a conversation with an id, unless it is forgotten meanwhile."""
+    """The wish to keep a cut for a conversation with an id, under the messages that it is about, unless it is forgotten
+    meanwhile."""
 
     kept: KeptSummaries
     opened: Opened
@@ -126,9 +95,15 @@ class KeepCut:
     sent: int
 
     async def answer(self) -> None:
-        kept, opened = self.kept, self.opened
-        if not kept.agreement.memory.has_forgotten(opened.seen, opened.forgets):
-            await kept.keep_cut(opened.seen, self.record, opened.context, self.model, self.sent)
+        agreement, opened, seen = self.kept.agreement, self.opened, self.opened.seen
+        if agreement.memory.has_forgotten(seen, opened.forgets):
+            return
+        covers = self.kept.end(self.record, self.sent)
+        link, messages = seen.links[covers - 1], seen.history.messages[:covers]
+        place = self.kept.place(self.model)
+        bound = Bound(place, seen.who, link, self.record, messages, came_link(seen, covers))
+        agreement.memory.adopt(bound, seen)
+        await agreement.share(bound, seen, opened.context)
 
 
 class Due(NamedTuple):

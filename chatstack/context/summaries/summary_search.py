@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from chatstack.context.decisions.agreement import Recall
 from chatstack.context.decisions.editing import ContextEditing
 from chatstack.context.decisions.policy import Policy
 from chatstack.context.decisions.reconstructing import Reconstruction
@@ -18,7 +19,6 @@ from chatstack.context.requests.opened import Opened
 from chatstack.context.summaries.folding import OldestIntoSummary, cut_in
 from chatstack.context.summaries.kept_summaries import (
     Due,
-    FindCut,
     FindSummary,
     KeptSummaries,
     Subject,
@@ -113,7 +113,8 @@ class SummarySearch:
         """Return the last cut of this conversation, with its summary, if it has an id."""
         if opened.context.request.conversation_id is None:
             return None
-        return (yield from ask(FindCut(self.kept, opened, model)))
+        recall = Recall(self.kept.agreement, self.kept.place(model), opened.seen, opened.context, tuple)
+        return (yield from ask(recall)).record
 
 
 def sizes_of(context: Context) -> tuple[int, int]:
