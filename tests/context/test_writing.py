@@ -31,7 +31,7 @@ from chatstack import (
 from chatstack.client.stream import ChatStream
 from chatstack.context.edits.summaries import OPENING, SUMMARY_PROMPT
 from chatstack.context.edits.transcripts import Entry
-from chatstack.context.summaries.writing import NotWrittenError, SummaryWriter, Written
+from chatstack.context.summaries.writing import NotWrittenError, SummaryWriter, Writing, Written
 from chatstack.testing import Answer, ScriptedClient
 from tests.histories import PROPERTY
 
@@ -82,7 +82,7 @@ def writer_of(
 def write(
     writer: SummaryWriter, entries: Sequence[Entry] = TALK, previous: str = "", model: str | None = None
 ) -> Written:
-    return asyncio.run(writer.writing(previous, entries, model=model, conversation_id="c-42").answer())
+    return asyncio.run(Writing(writer, previous, entries, model=model, conversation_id="c-42").answer())
 
 
 def not_written(writer: SummaryWriter, entries: Sequence[Entry] = TALK) -> NotWrittenError:
@@ -404,7 +404,7 @@ def test_a_client_that_cancels_itself_is_away_and_cancels_nobody_else() -> None:
 def test_what_was_spent_is_known_to_whoever_is_cancelled() -> None:
     client = client_of(["in short", ["a", *["b"] * 200]], window=1_500, delay=0.02)
     entries = [Entry("user", numbered(2_000))]
-    writing = writer_of(client).writing("", entries, model=None, conversation_id=None)
+    writing = Writing(writer_of(client), "", entries, model=None, conversation_id=None)
 
     async def cancelled() -> None:
         async with asyncio.timeout(0.5):
@@ -452,7 +452,7 @@ def test_whoever_is_cancelled_is_cancelled_and_leaves_no_stream_open(answer: str
     client = client_of([answer], delay=30 if answer == "never" else 0.05)
 
     async def cancelled() -> None:
-        task = asyncio.create_task(writer_of(client).writing("", TALK, model=None, conversation_id=None).answer())
+        task = asyncio.create_task(Writing(writer_of(client), "", TALK, model=None, conversation_id=None).answer())
         await asyncio.sleep(0.2)
         assert client.open_streams == 1
         task.cancel()

@@ -62,7 +62,8 @@ class SummaryAttempting:
         if is_ahead:
             self.attempts.prepares(owner, opened, memory.clock)
         request, started = context.request, memory.clock()
-        writing = self.writer.writing(
+        writing = Writing(
+            self.writer,
             self.strategy.previous(context, due.cut),
             self.strategy.entries(context, due.cut),
             model=request.options.model if self.as_asked else None,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
 from chatstack.client.checks import send_to
@@ -53,11 +53,7 @@ class NotWrittenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SummaryWriter:
-    """Has a client write summaries of at most ``max_tokens``; each of its calls may take ``timeout_seconds``.
-
-    Entries that do not fit into the client's window are folded in piece by piece: the summary so far goes along with
-    the next piece. Nothing is cut off.
-    """
+    """Has a client write summaries of at most ``max_tokens``; each of its calls may take ``timeout_seconds``."""
 
     client: ChatClient
     prompt: str
@@ -66,48 +62,33 @@ class SummaryWriter:
     windows: Windows
     counter: TokenCounter
 
-    def writing(
-        self,
-        previous: str,
-        entries: Iterable[Entry],
-        *,
-        model: str | None,
-        conversation_id: str | None,
-        aligned: Aligned | None = None,
-    ) -> Writing:
-        """Return a new summary of the previous summary and these entries, still to be written. ``aligned`` asks for the
-        same in another way, and is tried first."""
-        return Writing(self, previous, entries, model, conversation_id, aligned)
 
-
+@dataclass(slots=True, repr=False, eq=False)
 class Writing:
-    """A summary that is being written. ``usage`` is what was spent on it so far, whatever becomes of it."""
+    """A new summary of the previous summary and these entries, as its writer is to write it. ``aligned`` asks for the
+    same in another way, and is tried first. ``usage`` is what was spent on it so far, whatever becomes of it.
 
-    def __init__(
-        self,
-        writer: SummaryWriter,
-        previous: str,
-        entries: Iterable[Entry],
-        model: str | None,
-        conversation_id: str | None,
-        aligned: Aligned | None = None,
-    ) -> None:
-        self._writer = writer
-        self._previous = previous
-        self._entries = entries
-        self._model = model
-        self._conversation_id = conversation_id
-        self._aligned = aligned
-        self.usage = Usage()
+    Entries that do not fit into the client's window are folded in piece by piece: the summary so far goes along with
+    the next piece. Nothing is cut off.
+    """
+
+    writer: SummaryWriter
+    previous: str
+    entries: Iterable[Entry]
+    _: KW_ONLY
+    model: str | None
+    conversation_id: str | None
+    aligned: Aligned | None = None
+    usage: Usage = field(init=False, default=Usage())
 
     async def answer(self) -> Written:
         """Write it. Raises ``NotWrittenError``."""
-        writer, model = self._writer, self._model
+        writer, model = self.writer, self.model
         written = await self._written_aligned()
         if written is not None:
             return written
-        waiting = deque(Entry(who, without_lone_surrogates(text)) for who, text in self._entries)
-        window, text, wrote, refusals = await writer.windows.of(writer.client, model), self._previous, "", 0
+        waiting = deque(Entry(who, without_lone_surrogates(text)) for who, text in self.entries)
+        window, text, wrote, refusals = await writer.windows.of(writer.client, model), self.previous, "", 0
         limit: int | None = None
         told: int | None = None
         while True:
@@ -118,7 +99,7 @@ class Writing:
                 text,
                 max_tokens=writer.max_tokens,
                 model=model,
-                conversation_id=self._conversation_id,
+                conversation_id=self.conversation_id,
             )
             try:
                 text, wrote = await self._written(request)
@@ -141,9 +122,11 @@ class Writing:
     async def _written_aligned(self) -> Written | None:
         """Write it from the request that is cached; None if that does not fit, is refused, or leads to a tool call, so
         that the transcript is sent."""
-        aligned, self._aligned = self._aligned, None
-        window = None if aligned is None else await self._writer.windows.of(self._writer.client, self._model)
-        if aligned is None or (window is not None and aligned.tokens > window):
+        aligned, self.aligned = self.aligned, None
+        if aligned is None:
+            return None
+        window = await self.writer.windows.of(self.writer.client, self.model)
+        if window is not None and aligned.tokens > window:
             return None
         try:
             text, wrote = await self._written(aligned.request)
@@ -160,27 +143,29 @@ class Writing:
         limit = asyncio.timeout(None)
         try:
             async with limit:
-                expire_in(limit, self._writer.timeout_seconds)
+                expire_in(limit, self.writer.timeout_seconds)
                 with told_as("timeout", limit):
                     answer = await self._answer(request)
             return summary_in(answer), answer.model
-        except (ContextOverflowError, asyncio.CancelledError) as error:
+        except ContextOverflowError:
+            raise
+        except asyncio.CancelledError:
             task = asyncio.current_task()
-            if isinstance(error, ContextOverflowError) or task is None or task.cancelling():
+            if task is None or task.cancelling():
                 raise
             raise NotWrittenError("the client cancelled itself", "CancelledError", self.usage, is_outage=True) from None
         except SummaryError as error:
             raise NotWrittenError(error.reason, error.kind, self.usage) from error
         except Exception as error:
             if limit.expired() and isinstance(error, TimeoutError):
-                told = f"no answer in {self._writer.timeout_seconds:g} seconds"
+                told = f"no answer in {self.writer.timeout_seconds:g} seconds"
                 raise NotWrittenError(told, "timeout", self.usage, is_outage=True) from error
             kind = type(error).__name__
             is_outage = not isinstance(error, RequestRefusedError)
             raise NotWrittenError(f"the call failed with {kind}", kind, self.usage, is_outage=is_outage) from error
 
     async def _answer(self, request: ChatRequest) -> ChatResponse:
-        stream = await send_to(self._writer.client, request)
+        stream = await send_to(self.writer.client, request)
         try:
             return await stream.response()
         finally:
@@ -188,7 +173,7 @@ class Writing:
             # The answer is complete, or has failed: an error while closing the stream changes neither.
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(None) as limit:
-                    expire_in(limit, min(self._writer.timeout_seconds, _CLOSING_SECONDS))
+                    expire_in(limit, min(self.writer.timeout_seconds, _CLOSING_SECONDS))
                     await stream.aclose()
 
     def _room(self, window: int | None, limit: int | None, previous: str) -> int | None:
@@ -196,20 +181,20 @@ class Writing:
         answer; None if there is no known limit."""
         if window is None:
             return limit
-        instructions = instructions_for(self._writer.prompt, "0" * 16, self._writer.max_tokens)
-        fixed = self._writer.counter.count_options(ChatOptions(instructions=instructions))
-        taken = whole_count(self._writer.counter, "count_options", fixed) + self._writer.max_tokens
-        taken += max(self._writer.max_tokens, self._size(Entry("summary so far", previous)))
+        instructions = instructions_for(self.writer.prompt, "0" * 16, self.writer.max_tokens)
+        fixed = self.writer.counter.count_options(ChatOptions(instructions=instructions))
+        taken = whole_count(self.writer.counter, "count_options", fixed) + self.writer.max_tokens
+        taken += max(self.writer.max_tokens, self._size(Entry("summary so far", previous)))
         room = int((window - taken) * _SURE)
         if room < _LEAST_ROOM:
-            told = f"its window of {window:,} tokens is too small for summaries of {self._writer.max_tokens:,}"
+            told = f"its window of {window:,} tokens is too small for summaries of {self.writer.max_tokens:,}"
             raise NotWrittenError(told, "window", self.usage)
         return room if limit is None else min(room, limit)
 
     def _smaller(self, piece: deque[Entry], refusal: ContextOverflowError) -> int:
         """Return the room for the next try: half of what was refused, or less if the refusal gives a lower limit."""
         tried = sum(map(self._size, piece))
-        told = refusal.limit - 2 * self._writer.max_tokens if refusal.limit is not None else tried
+        told = refusal.limit - 2 * self.writer.max_tokens if refusal.limit is not None else tried
         return max(_LEAST_ROOM, min(tried // 2, int(told * _SURE)))
 
     def _piece(self, waiting: deque[Entry], room: int | None) -> tuple[deque[Entry], deque[Entry]]:
@@ -244,8 +229,8 @@ class Writing:
 
     def _size(self, entry: Entry) -> int:
         overhead = len(entry.who) // _CHARS_PER_TOKEN + _DELIMITER_TOKENS
-        size = self._writer.counter.count_message(Message.user(entry.text))
-        return whole_count(self._writer.counter, "count_message", size) + overhead
+        size = self.writer.counter.count_message(Message.user(entry.text))
+        return whole_count(self.writer.counter, "count_message", size) + overhead
 
 
 _GOES_ON = ", continued"
