@@ -153,16 +153,6 @@ def place_in(context: Context, opened: Opened, length: int) -> int:
     return next((at for at, origin in enumerate(origins) if origin is not None and origin >= end), len(origins))
 
 
-class _Sum(NamedTuple):
-    """A sum of sizes: counted tokens, and items."""
-
-    tokens: int = 0
-    items: int = 0
-
-    def plus(self, other: _Sum) -> _Sum:
-        return _Sum(self.tokens + other.tokens, self.items + other.items)
-
-
 class _Layout:
     """A context with its possible borders, and the sums of what can be folded before each."""
 
@@ -186,12 +176,13 @@ class _Layout:
 
     def left(self, border: int, *, words_too: bool) -> tuple[float, int]:
         """Return the size left after folding up to a border, in tokens and items, with the summary."""
-        earlier, new = self._sums_of_earlier[border], self._sums_of_new[border]
+        (earlier, items), (new, new_items) = self._sums_of_earlier[border], self._sums_of_new[border]
+        items += new_items
         if words_too:
-            new = new.plus(self._sums_of_words[border])
-        summary = min(self.most, earlier.tokens + max(_LEAST_SUMMARY, new.tokens // _SHRINKS_TO))
-        tokens = self.tokens - (new.tokens + earlier.tokens - summary) * self.context.scale
-        return tokens, self.context.items - new.items - earlier.items + 1
+            words, word_items = self._sums_of_words[border]
+            new, items = new + words, items + word_items
+        summary = min(self.most, earlier + max(_LEAST_SUMMARY, new // _SHRINKS_TO))
+        return self.tokens - (new + earlier - summary) * self.context.scale, self.context.items - items + 1
 
     def cut(self, border: int, *, words_too: bool = False) -> Cut:
         """Return the cut at that border."""
@@ -199,12 +190,13 @@ class _Layout:
         folded = (unit.positions for unit in units if unit.positions[-1] < border)
         return Cut(border, tuple(sorted(itertools.chain.from_iterable(folded))))
 
-    def _sums(self, positions: Iterable[int]) -> list[_Sum]:
-        """Return, for each border, the sum of these messages before it."""
-        sizes = dict.fromkeys(range(len(self.context.messages)), _Sum())
+    def _sums(self, positions: Iterable[int]) -> list[tuple[int, int]]:
+        """Return, for each border, the sums of these messages before it: counted tokens, and items."""
+        tokens, items = [0] * len(self.context.messages), [0] * len(self.context.messages)
         for at in positions:
-            sizes[at] = _Sum(self.context.sizes[at], items_in(self.context.messages[at]))
-        return list(itertools.accumulate(sizes.values(), _Sum.plus, initial=_Sum()))
+            tokens[at], items[at] = self.context.sizes[at], items_in(self.context.messages[at])
+        sums = itertools.accumulate(tokens, initial=0), itertools.accumulate(items, initial=0)
+        return list(zip(*sums, strict=True))
 
 
 def _borders(context: Context) -> Iterator[int]:
