@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
 
 from opentelemetry import context as otel
 from opentelemetry.trace import INVALID_SPAN
@@ -19,7 +18,7 @@ from chatstack.context.requests.opened import Opened
 from chatstack.context.requests.saying import say_not_summarized
 from chatstack.context.summaries.attempting import SummaryAttempting
 from chatstack.context.summaries.folding import cut_in
-from chatstack.context.summaries.kept_summaries import Due, FindSummary, KeepCut, Subject, goes_further
+from chatstack.context.summaries.kept_summaries import Due, FindSummary, KeepCut, goes_further
 from chatstack.context.summaries.summary_search import SummarySearch, sizes_of
 from chatstack.telemetry.turns import Turn, attached, with_turn
 from chatstack.values.messages import Message
@@ -74,7 +73,7 @@ class AheadOfNeed:
         record = planned.record
         if not planned.is_written:
             yield from ask(_Join(self.attempting.attempts.background, planned.subject))
-            summary = yield from ask(FindSummary(search.kept, Subject(*planned.subject), opened.seen))
+            summary = yield from ask(FindSummary(search.kept, planned.subject, opened.seen))
             if summary is None:
                 return context
             record = record.with_summary(summary)
@@ -120,7 +119,7 @@ class AheadOfNeed:
     def _written(self, context: Context, opened: Opened, planned: Planned) -> Asking[None]:
         """Write what is planned, unless it is there meanwhile."""
         kept, telemetry, made = self.search.kept, self.search.editing.telemetry, list[Message]()
-        due = Due(cut_in(context, opened, planned.record), Subject(*planned.subject), opened.seen.length)
+        due = Due(cut_in(context, opened, planned.record), planned.subject, opened.seen.length)
 
         def use(summary: Message, _: object) -> bool:
             made.append(summary)
@@ -162,8 +161,13 @@ class _Start:
 
     async def answer(self) -> None:
         turn = Turn(INVALID_SPAN, self.conversation_id)  # the turn that starts it may be over first
-        context, background = with_turn(turn, otel.get_current()), self.ahead.attempting.attempts.background
-        background.start(self.ahead.owner, self.planned.subject, lambda: _under(context, self.work()))
+        context = with_turn(turn, otel.get_current())
+
+        async def run() -> None:
+            with attached(context):
+                await answered(self.work())
+
+        self.ahead.attempting.attempts.background.start(self.ahead.owner, self.planned.subject, run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +179,3 @@ class _Join:
 
     async def answer(self) -> bool:
         return await self.background.joined(self.key)
-
-
-def _under(context: otel.Context, core: Asking[None]) -> Coroutine[Any, Any, None]:
-    async def run() -> None:
-        with attached(context):
-            await answered(core)
-
-    return run()

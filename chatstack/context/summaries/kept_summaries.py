@@ -8,7 +8,7 @@ another conversation that has the same system message and begins alike.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple, TypeAlias, TypeGuard
 
 from chatstack.context.decisions.agreement import Agreement
 from chatstack.context.edits.records import Record
@@ -20,13 +20,9 @@ from chatstack.context.requests.opened import Opened
 from chatstack.context.summaries.folding import Cut
 from chatstack.values.messages import Message
 
-
-class Subject(NamedTuple):
-    """The messages that a summary is about, as a cache key: a digest of them, and the link of the history up to its
-    place. The link is part of it because the summarizing model also sees the user messages there and what stays."""
-
-    name: str
-    link: bytes
+Subject: TypeAlias = tuple[str, bytes]
+"""The messages that a summary is about, as a cache key: a digest of them, and the link of the history up to its place.
+The link is part of it because the summarizing model also sees the user messages there and what stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,7 @@ class KeptSummaries:
         folded = subject_digest(tuple(messages[at] for at in record.drop)).hex()
         end = self.end(record, sent)
         above = f":{_above(opened, end).hex()}" if self.cache_aligned else ""
-        return Subject(f"{self.place(model)}:{folded}{above}", seen.links[end - 1])
+        return f"{self.place(model)}:{folded}{above}", seen.links[end - 1]
 
     def end(self, record: Record, sent: int) -> int:
         """Return how many messages of the history a cut is about: up to what it drops, and to its summary's place."""
