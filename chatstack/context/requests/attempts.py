@@ -38,9 +38,8 @@ class Leave(NamedTuple):
 
     def succeeded(self) -> None:
         """Report that there is a summary."""
-        self.client.over(self.client_ticket)
-        self.account.outage.over(self.history_ticket)
-        self.account.given_up, self.account.unused, self.account.was_told = 0, 0, False
+        self.prepared()
+        self.account.given_up = self.account.unused = 0
         self.close()
 
     def failed(self, *, is_outage: bool) -> float:
@@ -113,9 +112,7 @@ class SummaryAttempts:
         and the last ones were not in vain. They are where a caller keeps rewriting the history, or closes the client
         after each call."""
         account = self._account(owner, opened)
-        if account is not None and (account.outage.rests or account.unused >= _PATIENCE):
-            return False
-        return not self._of_client(client, clock).rests
+        return (account is None or account.unused < _PATIENCE) and not self.rests(client, owner, opened, clock)
 
     def prepares(self, owner: str, opened: Opened, clock: Callable[[], float]) -> None:
         """Note that a summary of this history is prepared beside calls."""
