@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chatstack import semconv
+from chatstack.context.decisions.carrying import plan_of
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.records import Insertion, Record
 from chatstack.context.edits.summaries import is_summary
@@ -109,12 +110,9 @@ class Agreement:
         return made
 
     def _holds(self, record: Record, seen: Recognised, context: Context) -> bool:
-        if record.reach > seen.length:
+        plan = None if record.reach > seen.length else plan_of(record, context.messages, seen.positions)
+        if plan is None:
             return False
-        edited = record.edited(context.messages, seen.positions)
-        if edited is None:
-            return False
-        plan = record.plan(seen.positions, len(context.messages), edited)
         wrong = problems(plan, context)
         if wrong:
             say_rejected(self.telemetry, plan, wrong)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import msgspec
 
 from chatstack.context.edits.context import Context
+from chatstack.context.edits.plans import Plan
 from chatstack.context.edits.records import Made, Record
 from chatstack.context.histories.conversations import Carried, term_in, with_term
 from chatstack.context.histories.recognised import Recognised
@@ -16,33 +17,35 @@ from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message, relink
 
 
+def plan_of(record: Record, messages: tuple[Message, ...], positions: Sequence[int]) -> Plan | None:
+    """Return these edits as a plan for a request with these messages; None if they do not fit them."""
+    edited = record.edited(messages, positions)
+    return None if edited is None else record.plan(positions, len(messages), edited)
+
+
 def carried_out(
-    record: Record | None, context: Context, opened: Opened, *, owner: str, counter: TokenCounter
+    record: Record, context: Context, opened: Opened, *, owner: str, counter: TokenCounter
 ) -> Context | None:
     """Return the context with these edits; None if they do not fit its messages."""
-    if record is None:
-        return context
     seen = opened.seen
     positions, messages = seen.positions, context.messages
     if not isinstance(positions, range):  # system messages stand between the others, and stay where they are
-        edited = record.edited(messages, positions)
-        return None if edited is None else context.after(record.plan(positions, len(messages), edited))
+        plan = plan_of(record, messages, positions)
+        return None if plan is None else context.after(plan)
     carried = term_in(seen.conversation.carried, (owner, opened.came_edited))
     if carried is None or carried.record is not record:
         edited = record.edited(messages, positions)
         if edited is None:
             return None
-        carried = keep_carried(Made(record, edited), opened, owner=owner, counter=counter, size_of=context.size_of)
+        carried = keep_carried(Made(record, edited), opened, owner=owner, counter=counter)
     else:  # if the caller sends fresh objects, nothing else holds those of an earlier call
         relink(carried.edited, messages, positions.start)
     return with_edits(context, carried, positions)
 
 
-def keep_carried(
-    made: Made, opened: Opened, *, owner: str, counter: TokenCounter, size_of: Callable[[Message], int]
-) -> Carried:
+def keep_carried(made: Made, opened: Opened, *, owner: str, counter: TokenCounter) -> Carried:
     """Keep a record with its edited messages, so that later calls neither make nor count them again."""
-    seen = opened.seen
+    seen, size_of = opened.seen, opened.context.size_of
     if opened.is_by_original:  # the sizes are those of the edited messages that came
         head = seen.positions[0]
         came = opened.context.messages[head : head + made.record.reach]

@@ -12,7 +12,7 @@ from chatstack.client.options import options_key, versioned
 from chatstack.client.protocol import ChatClient, ProviderInfo, chain, provider_info
 from chatstack.context.decisions.agreement import Agreement
 from chatstack.context.decisions.binding import Binding
-from chatstack.context.decisions.carrying import carried_out, keep_carried
+from chatstack.context.decisions.carrying import carried_out, keep_carried, plan_of
 from chatstack.context.decisions.policy import Policy
 from chatstack.context.decisions.reconstructing import Reconstruction
 from chatstack.context.edits.context import Context
@@ -27,11 +27,7 @@ from chatstack.context.requests.asking import Asking, aside
 from chatstack.context.requests.opened import Opened
 from chatstack.context.requests.opening import Weighing
 from chatstack.context.requests.reports import Reports
-from chatstack.context.requests.saying import (
-    say_edited,
-    say_ineffective,
-    say_rejected,
-)
+from chatstack.context.requests.saying import say_edited, say_ineffective, say_rejected
 from chatstack.context.requests.services import ContextServices
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.counter import TokenCounter
@@ -83,7 +79,8 @@ class ContextEditing:
         check_counter(layer, counter)
         info = provider_info(inner) or ProviderInfo(name="")
         owner = f"{options_key(options)},{options_key(counter)}"
-        place = f"{versioned(options)}#{sum(_name_in_recipe(each) == layer for each in chain(inner))}"
+        further_in = sum(type(getattr(each, "strategy", each)).__name__ == layer for each in chain(inner))
+        place = f"{versioned(options)}#{further_in}"
         weighing = Weighing(memory, counter, memory.sizes_by(counter), info)
         binding = Binding(memory, Agreement(memory, telemetry), owner, place)
         reports = Reports(memory, services.calibration, counter)
@@ -101,11 +98,11 @@ class ContextEditing:
                 opened.know(self.binding.in_force_here(opened))
             else:
                 opened.know((yield from self.binding.in_force(opened)))
-            # If later messages are gone, an edited one may be the latest user message, which must stay.
-            if opened.replayed is not None and opened.replayed.touches(seen.history.latest_user):
-                opened.know(NOTHING_KNOWN)
-            if opened.replayed is not None:
-                edited = self._carried_out(opened.replayed, context, opened)
+            record = opened.replayed
+            if record is not None:
+                # If later messages are gone, an edited one may be the latest user message, which must stay.
+                must_stay = record.touches(seen.history.latest_user)
+                edited = None if must_stay else self._carried_out(record, context, opened)
                 if edited is None:
                     opened.know(NOTHING_KNOWN)
                 else:
@@ -128,7 +125,7 @@ class ContextEditing:
             if _is_waiting(policy, context, opened):
                 return context
             opened.has_looked, opened.wait = True, None
-            return self._made(steps[0].plan, steps[0].context, opened, steps[0].made, span)
+            return self._carry_out(_Draft(steps[0].plan, (), steps[0].made), steps[0].context, opened, span)
         opened.wait = past.wait
         opened.has_looked = bool(steps) or past.looked == seen.length
         if not steps:
@@ -173,10 +170,12 @@ class ContextEditing:
         """Return the context as it came, after these edits; without them if they do not pass the verifier."""
 
         def draft() -> _Draft:
-            edited = edits.edited if isinstance(edits, Made) else edits.edited(came.messages, opened.seen.positions)
-            if edited is None:
-                return _NO_DRAFT
-            made = edits if isinstance(edits, Made) else Made(edits, edited)
+            made = edits
+            if isinstance(made, Record):
+                edited = made.edited(came.messages, opened.seen.positions)
+                if edited is None:
+                    return _NO_DRAFT
+                made = Made(made, edited)
             plan = made.record.plan(opened.seen.positions, len(came.messages), made.edited)
             plan = msgspec.structs.replace(plan, strategy=strategy, reason=reason)
             return self._checked(plan, came, opened, made)
@@ -211,11 +210,8 @@ class ContextEditing:
     def again(self, record: Record, came: Context, opened: Opened) -> Context | None:
         """Return the context as it came, with edits of this conversation that are not reported again; None if they do
         not fit its messages, or do not pass the verifier: another branch may have made them."""
-        edited = record.edited(came.messages, opened.seen.positions)
-        if edited is None:
-            return None
-        plan = record.plan(opened.seen.positions, len(came.messages), edited)
-        return None if problems(plan, came) else came.after(plan)
+        plan = plan_of(record, came.messages, opened.seen.positions)
+        return None if plan is None or problems(plan, came) else came.after(plan)
 
     def apply(self, plan: Plan | None, context: Context, opened: Opened, *, span: Span | None = None) -> Context:
         """Verify a plan, apply it and report it; return the context unchanged if there is nothing to do.
@@ -234,15 +230,6 @@ class ContextEditing:
             return _Draft(plan, wrong, None)
         opened.seen.links  # noqa: B018 - digested here, as the choice will be bound by them
         return _Draft(plan, (), made or self._drafted(plan, context, opened))
-
-    def _carry_out(self, draft: _Draft, context: Context, opened: Opened, span: Span | None) -> Context:
-        plan, wrong, made = draft
-        if plan is None:
-            return context
-        if wrong:
-            say_rejected(self.telemetry, plan, wrong, self.name)
-            return context
-        return self._made(plan, context, opened, made, span)
 
     def drafted(self, plan: Plan | None, context: Context, opened: Opened) -> Record | None:
         """Return the record of all edits after a plan that is not applied yet; None if it does not pass the
@@ -264,21 +251,30 @@ class ContextEditing:
         after = context.after(plan)
         return record_of(positions, came, list(zip(after.messages, after.origins, strict=True)), known)
 
-    def _made(self, plan: Plan, context: Context, opened: Opened, made: Made | None, span: Span | None) -> Context:
-        """Apply a verified plan: keep its record, and report it."""
-        after, seen = context.after(plan), opened.seen
+    def _carry_out(self, draft: _Draft, context: Context, opened: Opened, span: Span | None) -> Context:
+        """Apply a verified plan: keep its record, and report it. Report one that did not pass the verifier."""
+        plan, wrong, made = draft
+        if plan is None:
+            return context
+        if wrong:
+            say_rejected(self.telemetry, plan, wrong, self.name)
+            return context
+        after, positions = context.after(plan), opened.seen.positions
         opened.ahead = None
         if made is not None:
             made = named(made) if self.memory.shared is not None else made
             opened.replayed = made.record
-            if isinstance(seen.positions, range):
-                keep_carried(made, opened, owner=self.owner, counter=self.counter, size_of=self.weighing.size_of)
+            if isinstance(positions, range):
+                keep_carried(made, opened, owner=self.owner, counter=self.counter)
         say_edited(self.telemetry, plan, context, after, span)
-        if isinstance(seen.positions, range) or not plan.insert or opened.replayed is None:
+        if isinstance(positions, range) or not plan.insert or opened.replayed is None:
             _growth_of(after, opened)
             return after
         # With system messages in between, replay the record, so that insertions stand where later calls put them.
-        return self._adopted(opened.replayed, context, opened)
+        came = msgspec.structs.replace(
+            opened.context, scale=context.scale, is_unstable=context.is_unstable, window_tokens=context.window_tokens
+        )
+        return self._carried_out(opened.replayed, came, opened) or context
 
     def say_ineffective(self, strategy: str, context: Context, opened: Opened, why: str) -> None:
         """Warn that an edit does not help: once per conversation, and by one layer only for each request."""
@@ -286,23 +282,16 @@ class ContextEditing:
             opened.is_ineffective = True
             say_ineffective(self.telemetry, strategy, context, why)
 
-    def is_news(self, what: str, opened: Opened, level: int = 1) -> bool:
-        """Return True if this fact, at this level, is new for the conversation; it counts as reported from then on."""
-        return self.memory.raise_level(f"{self.owner}:{what}", opened.who, level)
+    def is_news(self, what: str, opened: Opened) -> bool:
+        """Return True if this fact is new for the conversation; it counts as reported from then on."""
+        return self.memory.raise_level(f"{self.owner}:{what}", opened.who, 1)
 
     def was_said(self, what: str, opened: Opened) -> bool:
         """Return True if this fact was reported before."""
         return self.memory.level(f"{self.owner}:{what}", opened.who) > 0
 
-    def _carried_out(self, record: Record | None, context: Context, opened: Opened) -> Context | None:
+    def _carried_out(self, record: Record, context: Context, opened: Opened) -> Context | None:
         return carried_out(record, context, opened, owner=self.owner, counter=self.counter)
-
-    def _adopted(self, record: Record, context: Context, opened: Opened) -> Context:
-        """Return the context as it came in, with a record carried out, scaled as this context."""
-        came = msgspec.structs.replace(
-            opened.context, scale=context.scale, is_unstable=context.is_unstable, window_tokens=context.window_tokens
-        )
-        return self._carried_out(record, came, opened) or context
 
 
 def _growth_of(context: Context, opened: Opened) -> Growth:
@@ -323,7 +312,3 @@ def _is_waiting(policy: Policy, context: Context, opened: Opened) -> bool:
         return False
     sizes = policy.waits_on(context)
     return sizes is not None and opened.wait.goes_on(policy.asked_at(opened.seen, opened.seen.length), sizes)
-
-
-def _name_in_recipe(layer: object) -> str:
-    return type(getattr(layer, "strategy", layer)).__name__
