@@ -82,7 +82,7 @@ class Arrived(msgspec.Struct, frozen=True):
     def opened(self, editing: ContextEditing) -> Opened:
         """Open it for this layer."""
         passage, request, weighing = self.passage, self.request, editing.weighing
-        base = passage.base
+        base = passage.bases[-1][1]
         seen, last, by_original, before = base.seen, base.last, False, 0
         was_edited = editing.by_original and seen.history.is_edited  # further out, by a layer that is no neighbour
         if request.messages is base.request.messages and not was_edited:
@@ -165,11 +165,11 @@ class Passage:
     """One request on its way through adjacent context layers, the outermost first."""
 
     __slots__ = (
-        "_bases",
         "_contexts",
         "_opening",
         "_request",
         "above",
+        "bases",
         "bound",
         "came",
         "forgets",
@@ -204,7 +204,8 @@ class Passage:
         """True once a layer has warned that an edit does not help."""
         self.bound: list[tuple[Step, Sequence[Bound]]] = []
         """The choices that were bound to the answer."""
-        self._bases: list[tuple[int, Came]] = []
+        self.bases: list[tuple[int, Came]] = []
+        """The request as it came, and as layers have shaped it for all that are further in, each with its place."""
         self.outer = outer
         self._contexts: dict[TokenCounter, Context] = {}
         self.steps: list[Step] = []
@@ -217,6 +218,7 @@ class Passage:
             self.came = Came(self._request, Recognised(History(), Conversation(), 0, (), False), None, False)
         else:
             self.came = yield from self._opening.open(self._request)
+        self.bases.append((-1, self.came))
         request = self.came.request
         options, systems = request.options, self.came.seen.systems_in(request.messages)
         self.above = hash((systems, options.instructions, options.tools, options.output_schema))
@@ -246,7 +248,7 @@ class Passage:
 
     def handed_on(self, step: Step) -> None:
         """Note what a layer hands on."""
-        if self.steps or self._bases:
+        if self.steps and self.steps[-1].place >= step.place:
             self.back_to(step.place)
         self.steps.append(step)
 
@@ -254,14 +256,14 @@ class Passage:
         """Go back to that layer, which hands on anew: what it handed on before, and was refused, counts no more."""
         while self.steps and self.steps[-1].place >= place:
             self.steps.pop()
-        while self._bases and self._bases[-1][0] >= place:
-            self._bases.pop()
+        while self.bases[-1][0] >= place:
+            self.bases.pop()
 
     def rebase(self, place: int, request: ChatRequest, opened: Opened, terms: int) -> None:
         """Take these messages, which the layer at that place hands on, for those that came."""
         form = Form(opened.seen.who, place, False, terms, is_shaped=True)
         seen, last = self.recognised(opened.seen, form, request.messages)
-        self._bases.append((place, Came(request, seen, last, self.came.is_unstable)))
+        self.bases.append((place, Came(request, seen, last, self.came.is_unstable)))
 
     def recognised(
         self, seen: Recognised, form: Form, messages: tuple[Message, ...]
@@ -270,11 +272,6 @@ class Passage:
         seen = self.memory.derived.recognised(seen, form, messages)
         self.memory.past.recall(seen)
         return seen, seen.conversation.last_answer(seen.length)
-
-    @property
-    def base(self) -> Came:
-        """The request as it came, or as a layer has shaped it for all that are further in."""
-        return self._bases[-1][1] if self._bases else self.came
 
     @property
     def has_edits(self) -> bool:
@@ -286,7 +283,7 @@ class Passage:
         edited = [step for step in self.steps if step.opened.replayed is not None]
         if by_original:  # then messages that were replaced are what they were
             edited = [step for step in edited if not _stands_in_place(step.opened.replayed)]
-        return Form(self.base.seen.who, edited[-1].place if edited else -1, by_original, _edits_of(edited))
+        return Form(self.bases[-1][1].seen.who, edited[-1].place if edited else -1, by_original, _edits_of(edited))
 
     @property
     def stands_in_place(self) -> bool:

@@ -160,22 +160,15 @@ class Opening:
         return repaired
 
     def _recognised(self, request: ChatRequest) -> Came:
-        seen, last = recognised(self.memory, request, request.messages)
-        evicted = self.memory.take_evicted()
+        memory = self.memory
+        seen = memory.recognise(request.messages, request.conversation_id, request.options.instructions)
+        memory.past.recall(seen)
+        evicted = memory.take_evicted()
         if evicted:
             self.telemetry.evicted(evicted)
-        return Came(request, seen, last, False)
+        return Came(request, seen, seen.conversation.last_answer(seen.length), False)
 
 
 def is_server_held(options: ChatOptions) -> bool:
     """Return True if the provider holds the history, so that a request is more than its messages."""
     return any(options.extra.get(name) for name in SERVER_HELD)
-
-
-def recognised(
-    memory: ContextMemory, request: ChatRequest, messages: tuple[Message, ...]
-) -> tuple[Recognised, LastAnswer | None]:
-    """Recognise the history of these messages of a request, with its own past; return it with its last answer."""
-    seen = memory.recognise(messages, request.conversation_id, request.options.instructions)
-    memory.past.recall(seen)
-    return seen, seen.conversation.last_answer(seen.length)
