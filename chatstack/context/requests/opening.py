@@ -67,10 +67,6 @@ class Weighing:
             is_cold=last is not None and self._is_cold(last, request.options.model or self.info.model),
         )
 
-    def counted(self, seen: Recognised) -> Asking[None]:
-        """Count the many new messages of a history; few are counted where they are weighed."""
-        yield from aside(lambda: seen.history.sums(seen.length, self.counter, self.size_of), seen.length)
-
     def _is_cold(self, last: LastAnswer, model: str) -> bool:
         """Return True if hardly anything of the history with this answer is in the provider's cache."""
         return last.missed_cache or self.memory.clock() - last.at >= cache_seconds(self.info, model)
@@ -101,9 +97,9 @@ class Opening:
         came = self._recognised(request)
         if self.compacted_by is not None and came.seen.history.compactions:
             came = self._with_compaction(came, self.compacted_by)
-        seen = came.seen
-        if is_long(seen.length - seen.history.counted_by(self.weighing.counter)):
-            yield from self.weighing.counted(seen)
+        seen, counter, size_of = came.seen, self.weighing.counter, self.weighing.size_of
+        if is_long(seen.length - seen.history.counted_by(counter)):  # few are counted where they are weighed
+            yield from aside(lambda: seen.history.sums(seen.length, counter, size_of), seen.length)
         answered = seen.conversation.levels.get(_ANSWERED, 0)
         if seen.needs_repair or answered:
             came = self._repaired(came, answered)
