@@ -97,7 +97,7 @@ class ContextWindowGuard(ContextLayer):
     @property
     def may_wait(self) -> bool:
         """True where an edit may have to wait: for a store, or for the provider to tell its window."""
-        return self.memory.shared is not None or (self.max_context_tokens == "auto" and is_asked_for(self.inner))
+        return self.memory.shared is not None or (self.needs_window and is_asked_for(self.inner))
 
     @property
     def editing(self) -> ContextEditing:
@@ -109,10 +109,11 @@ class ContextWindowGuard(ContextLayer):
         if self.max_context_tokens == "auto":
             window = yield from ask(AskWindow(self.windows, self.inner, model))
         else:
-            window = self.windows.learnt(self.inner, model)
+            window = self.services.windows.learnt(self.inner, model)
         limit = self._tighter(opened, window)
         if limit is None:
-            self._say_unknown(opened)
+            if self._editing.is_news("window", opened):
+                say_window_unknown(self.telemetry, "ContextWindowGuard", "nothing is guarded")
             context = yield from self._editing.replay(opened)
         else:
             context = yield from self._fitted(opened, limit)
@@ -145,7 +146,7 @@ class ContextWindowGuard(ContextLayer):
         context = yield from self._editing.replay(opened, limit=limit if self.prune_on_overflow else 0)
         expected = context.as_expected()
         tokens = expected.tokens
-        self.telemetry.weighed(tokens, limit)
+        self.services.telemetry.weighed(tokens, limit)
         context = context if self.prune_on_overflow or self.strict else expected  # or nothing is decided here
         size = tokens if context is expected else max(context.tokens, min(tokens, limit))
         reached = level_of(size, limit, self.warning_threshold)
@@ -161,7 +162,9 @@ class ContextWindowGuard(ContextLayer):
         if context.tokens > limit:
             context, level = yield from self._over(opened, context, limit, last, news)
         elif news:
-            self._say_near(max(context, expected, key=lambda each: each.tokens), limit)
+            told = max(context, expected, key=lambda each: each.tokens)
+            numbers = self._numbers(told, limit, "warn")
+            self.telemetry.warn("context_window_near_limit", fits_at(told, limit), numbers)
         if level != last:
             self.memory.set_level(lines, opened.who, level)
         return context
@@ -317,9 +320,6 @@ class ContextWindowGuard(ContextLayer):
         edits_further = any(layer_kind(each) == "context" for each in chain(self.inner))
         return not (arrived.passage.has_references or edits_further)
 
-    def _say_near(self, context: Context, limit: int) -> None:
-        self.telemetry.warn("context_window_near_limit", fits_at(context, limit), self._numbers(context, limit, "warn"))
-
     def _say_irreducible(self, context: Context, limit: int) -> None:
         self.telemetry.warn(
             "context_irreducible",
@@ -328,10 +328,6 @@ class ContextWindowGuard(ContextLayer):
             self._numbers(context, limit, "reject" if self.strict else "warn"),
             error="ContextOverflowError" if self.strict else "",
         )
-
-    def _say_unknown(self, opened: Opened) -> None:
-        if self._editing.is_news("window", opened):
-            say_window_unknown(self.telemetry, "ContextWindowGuard", "nothing is guarded")
 
     def _numbers(self, context: Context, limit: int, action: str) -> dict[str, Value]:
         return {
