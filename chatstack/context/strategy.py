@@ -24,7 +24,6 @@ from chatstack.context.requests.services import ContextServices
 from chatstack.context.run import ContextLayer
 from chatstack.errors import WiringError
 from chatstack.tokens.counter import TokenCounter
-from chatstack.tokens.default import default_counter
 from chatstack.tokens.windows import is_asked_for
 
 
@@ -133,8 +132,7 @@ class StrategyApplier(ContextLayer):
         if not is_dataclass(self.strategy) and type(self.strategy).__repr__ is Strategy.__repr__:
             told = "has no options that can be read, and decisions are kept under them"
             raise WiringError(f"{name}: {told}: make the strategy a dataclass, or write __repr__", layer=name)
-        counter = self.counter or default_counter(self.inner)
-        editing = ContextEditing.around(self.inner, self.strategy, self.services, counter)
+        editing = ContextEditing.around(self.inner, self.strategy, self.services, self.counter)
         object.__setattr__(self, "_editing", editing)
 
     def passed(self, arrived: Arrived) -> Asking[ChatStream]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import KW_ONLY, dataclass, field, fields
+from operator import attrgetter
 from typing import ClassVar, Literal
 
 import msgspec
@@ -28,7 +29,6 @@ from chatstack.context.strategies.clearing_options import ClearingOptions
 from chatstack.layers.native import LeftToProvider, Native, NotNative
 from chatstack.stack.order import ContextStage
 from chatstack.tokens.counter import TokenCounter
-from chatstack.tokens.default import default_counter
 from chatstack.tokens.windows import is_asked_for
 from chatstack.values.native import NativeClearing
 from chatstack.values.requests import ChatRequest
@@ -79,7 +79,7 @@ class ToolResultClearer(ClearingOptions, ContextLayer):
     def __post_init__(self) -> None:
         ClearingOptions.__post_init__(self)
         options = {each.name: getattr(self, each.name) for each in fields(ClearingOptions)}
-        editing = ContextEditing.around(self.inner, self, self.services, self.counter or default_counter(self.inner))
+        editing = ContextEditing.around(self.inner, self, self.services, self.counter)
         object.__setattr__(self, "_strategy", ClearToolResults(**options))
         object.__setattr__(self, "_editing", editing)
         left = LeftToProvider.where_possible(type(self).__name__, self.native, self.inner, self._as_native)
@@ -109,7 +109,8 @@ class ToolResultClearer(ClearingOptions, ContextLayer):
     def passed(self, arrived: Arrived) -> Asking[ChatStream]:
         editing, strategy = self._editing, self._strategy
         if self._native is not None:
-            stream = yield from self._left_to_provider(self._native, arrived)
+            pinned, clears = attrgetter("pinned_results"), self._cleared_by_provider
+            stream = yield from self._native.passed(arrived, editing, self._say_cleared, pinned=pinned, clears=clears)
             if stream is not None:
                 return stream
         opened = arrived.opened(editing)
@@ -154,26 +155,14 @@ class ToolResultClearer(ClearingOptions, ContextLayer):
             clear_at_least=self.clear_at_least,
         )
 
-    def _left_to_provider(self, native: LeftToProvider, arrived: Arrived) -> Asking[ChatStream | None]:
-        """Let the provider clear; None if it is not known to, or must not, as it knows no pins."""
-        seen = arrived.opened(self._editing).seen
-        if 0 <= seen.history.pinned_results < seen.length:
-            return None
-        passed = yield from native.passed(arrived, self._editing, self._cleared_by_provider)
-        if passed is None:
-            return None
-        stream, opened = passed
-
-        def say(answer: ChatResponse) -> None:
-            cleared, key = sum(each.cleared_tokens for each in answer.applied_edits), f"{self._editing.owner}:native"
-            before = self.memory.level(key, opened.who)
-            if self.memory.raise_level(key, opened.who, cleared):
-                say_provider_cleared(self.telemetry, self._strategy.name, answer, before=before)
-            elif not cleared and self._strategy.is_due(self._weighed(opened)):
-                self._editing.is_news("not_native", opened)
-
-        stream.when_answered(say)
-        return stream
+    def _say_cleared(self, opened: Opened, answer: ChatResponse) -> None:
+        """Report what the provider has cleared, if that is news."""
+        cleared, key = sum(each.cleared_tokens for each in answer.applied_edits), f"{self._editing.owner}:native"
+        before = self.memory.level(key, opened.who)
+        if self.memory.raise_level(key, opened.who, cleared):
+            say_provider_cleared(self.telemetry, self._strategy.name, answer, before=before)
+        elif not cleared and self._strategy.is_due(self._weighed(opened)):
+            self._editing.is_news("not_native", opened)
 
     def _cleared_by_provider(self, opened: Opened) -> int:
         """Estimate the tokens that the provider clears: what it cleared last, else, as long as it has not cleared

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 
 from chatstack.client.protocol import ChatClient, EditsNatively, native_editor
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wrong
 from chatstack.context.decisions.editing import ContextEditing
+from chatstack.context.histories.history import History
 from chatstack.context.passage import Arrived
 from chatstack.context.requests.asking import Asking, ask
 from chatstack.context.requests.opened import Opened
 from chatstack.values.native import NativeEdit
+from chatstack.values.responses import ChatResponse
 
 Native: TypeAlias = Literal["off", "auto", "on"]
 """The editor: the layer itself, the provider where its API is known to edit, or the provider in any case."""
@@ -62,13 +65,24 @@ class LeftToProvider:
         return cls(edit, editor, native == "auto")
 
     def passed(
-        self, arrived: Arrived, editing: ContextEditing, clears: Callable[[Opened], int] | None = None
-    ) -> Asking[tuple[ChatStream, Opened] | None]:
-        """Hand the request on with the edit in its options; None if the provider is not known to make it.
+        self,
+        arrived: Arrived,
+        editing: ContextEditing,
+        say: Callable[[Opened, ChatResponse], None],
+        *,
+        pinned: Callable[[History], int],
+        clears: Callable[[Opened], int] | None = None,
+    ) -> Asking[ChatStream | None]:
+        """Hand the request on with the edit in its options; None if the provider is not known to make it, or must not,
+        as it knows no pins.
 
+        ``say`` reports what the answer tells of it. ``pinned`` is the first position that is pinned, -1 for none.
         ``clears`` estimates by how many tokens the edit makes the input smaller, for the layers behind.
         """
         request, options = arrived.request, arrived.request.options
+        seen = arrived.opened(editing).seen
+        if 0 <= pinned(seen.history) < seen.length:
+            return None
         if self.asks and not (yield from ask(AskNative(self.editor, self.edit, options.model or ""))):
             return None
         if not any(type(each) is type(self.edit) for each in options.native_edits):  # else somebody has asked already
@@ -79,7 +93,8 @@ class LeftToProvider:
         if clears is not None:
             arrived.passage.provider_clears += clears(opened)
         stream = yield from arrived.onward(editing, opened.context, opened)
-        return stream, opened
+        stream.when_answered(partial(say, opened))
+        return stream
 
 
 @dataclass(frozen=True, slots=True)

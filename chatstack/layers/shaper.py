@@ -27,7 +27,6 @@ from chatstack.context.strategies.applied_shapes import apply_shapes
 from chatstack.context.strategies.clearing_options import ToolNames
 from chatstack.stack.order import ContextStage
 from chatstack.tokens.counter import TokenCounter
-from chatstack.tokens.default import default_counter
 from chatstack.values.requests import edited_by_provider
 
 BytesByTool: TypeAlias = Annotated[
@@ -80,12 +79,11 @@ class ToolResultShaper(ContextLayer):
         check_options(self)
         object.__setattr__(self, "per_tool", dict(sorted(self.per_tool.items())))  # must not change any more
         object.__setattr__(self, "never", tuple(sorted(set(self.never))))
-        counter = self.counter or default_counter(self.inner)
-        editing = ContextEditing.around(self.inner, self, self.services, counter)
+        editing = ContextEditing.around(self.inner, self, self.services, self.counter)
         object.__setattr__(self, "_editing", editing)
         referrer = None
         if self.deduplicate:
-            referrer = _DuplicateReferrer(self.inner, never=self.never, counter=counter, services=self.services)
+            referrer = _DuplicateReferrer(self.inner, never=self.never, counter=self.counter, services=self.services)
         object.__setattr__(self, "_referrer", referrer)
 
     @property
@@ -115,7 +113,7 @@ class _DuplicateReferrer(ContextLayer):
     inner: ChatClient
     _: KW_ONLY
     never: ToolNames
-    counter: TokenCounter
+    counter: TokenCounter | None
     services: ContextServices = field(default_factory=ContextServices, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field, replace
+from operator import attrgetter
 from typing import ClassVar
 
 from opentelemetry.trace import Span
@@ -39,7 +40,6 @@ from chatstack.layers.overhead import ToldFirst
 from chatstack.layers.summarizing import SummaryClient, check_summarizing, client_that_writes, summary_tokens
 from chatstack.stack.order import ContextStage
 from chatstack.tokens.counter import TokenCounter
-from chatstack.tokens.default import default_counter
 from chatstack.values.messages import Message
 from chatstack.values.native import NativeCompaction, compaction_in
 from chatstack.values.responses import ChatResponse, Usage
@@ -123,14 +123,13 @@ class Summarizer(ContextLayer):
         most = self.max_summary_tokens or summary_tokens(self.max_tokens)
         limits = Limits(self.max_tokens, self.max_context_items)
         strategy = OldestIntoSummary(limits, self.keep_recent_turns, self.compress_to, most)
-        counter = self.counter or default_counter(self.inner)
-        editing = ContextEditing.around(self.inner, self, self.services, counter, by_original=True)
+        editing = ContextEditing.around(self.inner, self, self.services, self.counter, by_original=True)
         writes = version_of(self.summary_prompt, *([ALIGNED_RULES] if self.cache_aligned else ()))
         agreement = Agreement(self.memory, self.telemetry)
         kept = KeptSummaries(agreement, f"{versioned(self)}:{writes}", self.cache_aligned)
         client = client_that_writes(self.summary_client, self.inner, self.telemetry)
         seconds = self.summary_timeout_seconds
-        writer = SummaryWriter(client, self.summary_prompt, most, seconds, self.windows, counter)
+        writer = SummaryWriter(client, self.summary_prompt, most, seconds, self.windows, editing.counter)
         attempting = SummaryAttempting(
             strategy, editing, kept, writer, self.services.attempts, as_asked=self.summary_client is None
         )
@@ -161,22 +160,10 @@ class Summarizer(ContextLayer):
                 return NotNative(name, value, "left out")
         return NativeCompaction(trigger_tokens=self.max_tokens)
 
-    def _left_to_provider(self, native: LeftToProvider, arrived: Arrived) -> Asking[ChatStream | None]:
-        """Let the provider compact; None if it is not known to, or must not, as it knows no pins."""
-        seen = arrived.opened(self._editing).seen
-        if 0 <= seen.history.pinned < seen.length:
-            return None
-        passed = yield from native.passed(arrived, self._editing)
-        if passed is None:
-            return None
-        stream, opened = passed
-
-        def say(answer: ChatResponse) -> None:
-            if any(compaction_in(message) is not None for message in answer.messages):
-                say_provider_compacted(self.telemetry, self._strategy.name, opened.context, answer)
-
-        stream.when_answered(say)
-        return stream
+    def _say_compacted(self, opened: Opened, answer: ChatResponse) -> None:
+        """Report that the provider has compacted, if its answer has a compaction."""
+        if any(compaction_in(message) is not None for message in answer.messages):
+            say_provider_compacted(self.telemetry, self._strategy.name, opened.context, answer)
 
     async def aclose(self) -> None:
         """Cancel the summaries that are being prepared, and prepare no more. May be called again and again."""
@@ -185,7 +172,7 @@ class Summarizer(ContextLayer):
     def passed(self, arrived: Arrived) -> Asking[ChatStream]:
         editing = self._editing
         if self._native is not None:
-            stream = yield from self._left_to_provider(self._native, arrived)
+            stream = yield from self._native.passed(arrived, editing, self._say_compacted, pinned=attrgetter("pinned"))
             if stream is not None:
                 return stream
         opened = arrived.opened(editing)

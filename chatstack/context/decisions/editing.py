@@ -31,6 +31,7 @@ from chatstack.context.requests.saying import say_edited, say_ineffective, say_r
 from chatstack.context.requests.services import ContextServices
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.counter import TokenCounter
+from chatstack.tokens.default import default_counter
 
 
 class _Draft(NamedTuple):
@@ -70,11 +71,13 @@ class ContextEditing:
         inner: ChatClient,
         options: object,
         services: ContextServices,
-        counter: TokenCounter,
+        counter: TokenCounter | None = None,
         *,
         by_original: bool = False,
     ) -> ContextEditing:
-        """Make the editing of a layer around this client; ``options`` is the layer or strategy with the options."""
+        """Make the editing of a layer around this client; ``options`` is the layer or strategy with the options. It
+        counts as the client's provider does, if it is given no ``counter``."""
+        counter = counter or default_counter(inner)
         layer, memory, telemetry = type(options).__name__, services.memory, services.telemetry
         check_counter(layer, counter)
         info = provider_info(inner) or ProviderInfo(name="")
