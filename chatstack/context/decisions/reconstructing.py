@@ -8,9 +8,9 @@ messages before it. So the strategy, which is a pure function, is run over these
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 import msgspec
@@ -132,14 +132,7 @@ class Reconstruction:
         return (yield from aside(work, self._seen.length, self._policy.aside_from))
 
     def _steps(self, since: int, course: _Course | None) -> list[Step]:
-        steps: list[Step] = []
-        while course is not None and len(steps) < _MOST_STEPS:
-            found = self._next(since, course)
-            if found is None:
-                break
-            step, course = found
-            steps.append(step)
-            since = step.length
+        steps = [*islice(self._each(since, course), _MOST_STEPS)]
         self.was_cut_short = len(steps) == _MOST_STEPS
         if steps:
             steps[-1].made  # noqa: B018 - put together here, where nobody waits for it
@@ -147,12 +140,19 @@ class Reconstruction:
 
     def first(self, since: int, record: Record | None) -> Step | None:
         """Return the first of these edits; None if there is none."""
-        course = self._course(record)
-        found = None if course is None else self._next(since, course)
-        if found is None:
-            return None
-        found[0].made  # noqa: B018 - put together here, where nobody waits for it
-        return found[0]
+        step = next(self._each(since, self._course(record)), None)
+        if step is not None:
+            step.made  # noqa: B018 - put together here, where nobody waits for it
+        return step
+
+    def _each(self, since: int, course: _Course | None) -> Iterator[Step]:
+        while course is not None:
+            found = self._next(since, course)
+            if found is None:
+                return
+            step, course = found
+            yield step
+            since = step.length
 
     def _next(self, since: int, course: _Course) -> tuple[Step, _Course | None] | None:
         """Return the first edit of the requests of more than ``since`` messages, and the course after it."""
