@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from chatstack.client.background import BackgroundTasks
@@ -221,19 +221,17 @@ class WaitForTurn:
         return await self.attempts.enter(self.subject)
 
 
+@dataclass(slots=True, eq=False)
 class _Account:
     """The state of attempts for one history."""
 
-    __slots__ = ("given_up", "outage", "owed", "unused", "was_told")
-
-    def __init__(self, outage: Outage) -> None:
-        self.outage = outage
-        self.owed = Usage()
-        self.given_up = 0
-        """Number of callers in a row that gave up waiting for a summary."""
-        self.unused = 0
-        """Number of summaries in a row that were prepared, or begun, and not used."""
-        self.was_told = False
+    outage: Outage
+    owed: Usage = field(default_factory=Usage)
+    given_up: int = 0
+    """Number of callers in a row that gave up waiting for a summary."""
+    unused: int = 0
+    """Number of summaries in a row that were prepared, or begun, and not used."""
+    was_told: bool = False
 
 
 _Place: TypeAlias = tuple[str | None, bytes]
