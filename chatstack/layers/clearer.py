@@ -18,7 +18,7 @@ from chatstack.context.decisions.policy import Policy
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.handles import PLACEHOLDER
 from chatstack.context.passage import Arrived
-from chatstack.context.requests.asking import Asking, AskWindow, ask
+from chatstack.context.requests.asking import Asking, AskWindow, ask, call
 from chatstack.context.requests.left_out import without_left_out
 from chatstack.context.requests.opened import Opened
 from chatstack.context.requests.saying import say_estimated, say_provider_cleared, say_window_unknown
@@ -195,7 +195,7 @@ class ToolResultClearer(ClearingOptions, ContextLayer):
             return context
         if self._editing.was_said("count", opened):
             return context  # it was asked, and did not tell
-        counted = yield from ask(AskCount(self.inner, whole.to_send()))
+        counted = yield from call(_count_by_provider, self.inner, whole.to_send())
         if counted is None or counted <= 0:
             if self._editing.is_news("count", opened):
                 say_estimated(self.telemetry, "clear_tool_results")
@@ -223,22 +223,16 @@ class ToolResultClearer(ClearingOptions, ContextLayer):
         return (context.tokens,)
 
 
-@dataclass(frozen=True, slots=True)
-class AskCount:
-    """The question how many tokens a request has as the provider counts it; None if nobody can tell."""
-
-    client: ChatClient
-    request: ChatRequest
-
-    async def answer(self) -> int | None:
-        teller = next((each for each in chain(self.client) if isinstance(each, CountsTokens)), None)
-        if teller is None:
-            return None
-        try:
-            async with asyncio.timeout(_COUNT_SECONDS):
-                return await teller.count_tokens(self.request)
-        except Exception:  # noqa: BLE001 - the call itself will meet the same trouble, and say so
-            return None
+async def _count_by_provider(client: ChatClient, request: ChatRequest) -> int | None:
+    """Return how many tokens a request has as the provider counts it; None if nobody can tell."""
+    teller = next((each for each in chain(client) if isinstance(each, CountsTokens)), None)
+    if teller is None:
+        return None
+    try:
+        async with asyncio.timeout(_COUNT_SECONDS):
+            return await teller.count_tokens(request)
+    except Exception:  # noqa: BLE001 - the call itself will meet the same trouble, and say so
+        return None
 
 
 _COUNT_SECONDS = 5.0

@@ -18,7 +18,7 @@ from chatstack.context.decisions.policy import Policy
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.levels import Level, held_level, largest, level_of
 from chatstack.context.passage import Arrived
-from chatstack.context.requests.asking import Asking, AskWindow, LoadTables, aside, ask
+from chatstack.context.requests.asking import Asking, AskWindow, aside, ask, call
 from chatstack.context.requests.opened import Opened
 from chatstack.context.requests.saying import fits_at, say_window_unknown, share_of
 from chatstack.context.requests.services import ContextServices
@@ -31,6 +31,7 @@ from chatstack.telemetry.spans import Value
 from chatstack.tokens.calibration import is_plausible
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.default import default_counter
+from chatstack.tokens.published import tables_loaded
 from chatstack.tokens.windows import UNTOLD_SHARE, is_asked_for
 from chatstack.values.items import usage_of_request
 from chatstack.values.responses import ChatResponse
@@ -227,7 +228,7 @@ class ContextWindowGuard(ContextLayer):
         leave out. Nothing has reached the caller yet: ``send`` is primed."""
         told: int | None = None
         if tells_nothing(refusal):
-            yield from ask(LoadTables())  # a published window may contradict what is learnt
+            yield from call(tables_loaded)  # a published window may contradict what is learnt
         context = self._against_window(refusal.limit, context, opened)
         for _ in range(_RETRIES):
             said = limit_in(refusal, context)

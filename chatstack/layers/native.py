@@ -13,7 +13,7 @@ from chatstack.client.wiring import wrong
 from chatstack.context.decisions.editing import ContextEditing
 from chatstack.context.histories.history import History
 from chatstack.context.passage import Arrived
-from chatstack.context.requests.asking import Asking, ask
+from chatstack.context.requests.asking import Asking, call
 from chatstack.context.requests.opened import Opened
 from chatstack.values.native import NativeEdit
 from chatstack.values.responses import ChatResponse
@@ -83,7 +83,7 @@ class LeftToProvider:
         seen = arrived.opened(editing).seen
         if 0 <= pinned(seen.history) < seen.length:
             return None
-        if self.asks and not (yield from ask(AskNative(self.editor, self.edit, options.model or ""))):
+        if self.asks and not (yield from call(self.editor.edits_natively, self.edit, options.model or "")):
             return None
         if not any(type(each) is type(self.edit) for each in options.native_edits):  # else somebody has asked already
             request = request.but(options=options.but(native_edits=(*options.native_edits, self.edit)))
@@ -95,15 +95,3 @@ class LeftToProvider:
         stream = yield from arrived.onward(editing, opened.context, opened)
         stream.when_answered(partial(say, opened))
         return stream
-
-
-@dataclass(frozen=True, slots=True)
-class AskNative:
-    """The question whether a provider is known to make an edit for a model; "" is its own."""
-
-    editor: EditsNatively
-    edit: NativeEdit
-    model: str
-
-    async def answer(self) -> bool:
-        return await self.editor.edits_natively(self.edit, self.model)

@@ -22,7 +22,7 @@ from chatstack.context.edits.records import Record
 from chatstack.context.edits.shortening import never_whole, new_handles
 from chatstack.context.edits.summaries import SUMMARY_PROMPT, SummaryPrompt, version_of
 from chatstack.context.passage import Arrived
-from chatstack.context.requests.asking import Asking, ask
+from chatstack.context.requests.asking import Asking, ask, call
 from chatstack.context.requests.attempts import WaitForTurn
 from chatstack.context.requests.opened import Opened
 from chatstack.context.requests.saying import say_provider_compacted, say_shortened
@@ -32,7 +32,7 @@ from chatstack.context.summaries.ahead import AheadOfNeed
 from chatstack.context.summaries.aligned import ALIGNED_RULES
 from chatstack.context.summaries.attempting import SummaryAttempting
 from chatstack.context.summaries.folding import OldestIntoSummary
-from chatstack.context.summaries.kept_summaries import Due, FindSummary, KeepCut, KeptSummaries, sent_before
+from chatstack.context.summaries.kept_summaries import Due, FindSummary, KeptSummaries, sent_before
 from chatstack.context.summaries.summary_search import SummarySearch
 from chatstack.context.summaries.writing import SummaryWriter
 from chatstack.layers.native import LeftToProvider, Native, NotNative
@@ -251,9 +251,8 @@ class Summarizer(ContextLayer):
         opened.is_pending = True
         let_next_in = yield from ask(WaitForTurn(attempts, due.subject))
         try:
-            if (
-                yield from ask(FindSummary(self._search.kept, due.subject, opened.seen))
-            ) is not None:  # written meanwhile
+            written_meanwhile = yield from ask(FindSummary(self._search.kept, due.subject, opened.seen))
+            if written_meanwhile is not None:
                 again = yield from self._editing.replay(opened)
                 context, due = yield from self._search.found(again, opened, model)
             if due is not None:
@@ -277,5 +276,5 @@ class Summarizer(ContextLayer):
             opened.is_pending = False
             if opened.replayed is not None and opened.context.request.conversation_id is not None:
                 model, sent = self._attempting.model(opened), sent_before(opened.seen, opened.seen.length)
-                yield from ask(KeepCut(self._search.kept, opened, opened.replayed, model, sent))
+                yield from call(self._search.kept.keep_cut, opened, opened.replayed, model, sent)
         return after

@@ -13,7 +13,7 @@ from chatstack import ContextMemory, Message, Text, ToolResult
 from chatstack.context.decisions.agreement import Agreement
 from chatstack.context.edits.records import Edit, Insertion, Record
 from chatstack.context.requests.opened import Opened
-from chatstack.context.summaries.kept_summaries import KeepCut, KeptSummaries
+from chatstack.context.summaries.kept_summaries import KeptSummaries
 from chatstack.telemetry.emission import Telemetry
 from tests.context.conversing import Process, Talk
 from tests.context.strictness import context_of
@@ -120,7 +120,7 @@ def test_a_kept_cut_counts_with_its_record() -> None:
     record = Record(drop=tuple(range(folded)), insert=(Insertion(folded, summary, None),))
     kept = KeptSummaries(Agreement(memory, Telemetry()), "1")
     before = memory.held_bytes
-    asyncio.run(KeepCut(kept, Opened(context_of(messages), seen, "m"), record, "m", folded).answer())
+    asyncio.run(kept.keep_cut(Opened(context_of(messages), seen, "m"), record, "m", folded))
     once = memory.held_bytes - before
     assert 10_000 + 8 * folded < once < 10_000 + 50 * folded
     memory.choose("summarizer", seen, record, SAID, [seen.who])

@@ -128,20 +128,6 @@ class Agreement:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Recall:
-    """The question which choice is in force for a history. See ``Agreement.recalled``."""
-
-    agreement: Agreement
-    place: str
-    seen: Recognised
-    context: Context
-    others: Callable[[], tuple[str, ...]]
-
-    async def answer(self) -> Chosen:
-        return await self.agreement.recalled(self.place, self.seen, self.context, self.others)
-
-
 def _under(seen: Recognised, link: bytes) -> bytes:
     """Return the link of the history as it came that reaches what is kept under a link of this form of it."""
     if seen.came is None:

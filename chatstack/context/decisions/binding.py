@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from chatstack.client.stream import ChatStream
-from chatstack.context.decisions.agreement import Agreement, Recall
+from chatstack.context.decisions.agreement import Agreement
 from chatstack.context.edits.records import Record
 from chatstack.context.histories.choices import Bound
 from chatstack.context.histories.conversations import (
@@ -20,7 +20,7 @@ from chatstack.context.histories.conversations import (
 )
 from chatstack.context.histories.own_past import Entry
 from chatstack.context.memory.memory import ContextMemory
-from chatstack.context.requests.asking import Asking, ask
+from chatstack.context.requests.asking import Asking, call
 from chatstack.context.requests.opened import Opened
 from chatstack.values.messages import Message
 from chatstack.values.responses import ChatUpdate
@@ -43,8 +43,8 @@ class Binding:
         if self.memory.shared is None:
             return self.in_force_here(opened)
         others = functools.partial(self._other_names, opened)
-        recall = Recall(self.agreement, self.place_of(opened), opened.seen, opened.context, others)
-        return self._newest((yield from ask(recall)), self._reached(opened))
+        chosen = yield from call(self.agreement.recalled, self.place_of(opened), opened.seen, opened.context, others)
+        return self._newest(chosen, self._reached(opened))
 
     def in_force_here(self, opened: Opened) -> Reached:
         """Return the same, where there is no store: a generator less for each layer and call."""

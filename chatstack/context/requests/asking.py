@@ -7,17 +7,18 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from functools import partial
+from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from chatstack.client.protocol import ChatClient
 from chatstack.client.threads import in_own_thread
 from chatstack.forks import renewed_in_child
-from chatstack.tokens.published import tables_loaded
 from chatstack.tokens.windows import Windows
 
 MANY = 256
 """Number of messages from which on work is done aside. Planning takes 10 to 50 µs for each, a thread 0.1 ms."""
 
+P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -52,13 +53,23 @@ class AskWindow:
         return await self.windows.of(self.client, self.model)
 
 
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """The question that an asynchronous function answers. See ``call``."""
+
+    answer: Callable[[], Awaitable[T]]
+
+
+def call(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> Asking[T]:
+    """Ask what an asynchronous function answers: ``answer = yield from call(function, argument)``."""
+    return ask(Call(partial(function, *args, **kwargs)))
+
+
+@dataclass(frozen=True, slots=True)
 class Aside(Generic[T]):
     """Long work that makes no I/O, done in a thread, so that others have the event loop. See ``aside``."""
 
-    __slots__ = ("work",)
-
-    def __init__(self, work: Callable[[], T]) -> None:
-        self.work = work
+    work: Callable[[], T]
 
     async def answer(self) -> T:
         return await in_own_thread(self._done_alone, "chatstack-planning")
@@ -109,14 +120,6 @@ def aside(work: Callable[[], T], messages: int, many: int | None = None) -> Aski
     if is_long(messages, many):
         return (yield from ask(Aside(work)))
     return work()
-
-
-@dataclass(frozen=True, slots=True)
-class LoadTables:
-    """The wish that the published windows be loaded, off the event loop."""
-
-    async def answer(self) -> None:
-        await tables_loaded()
 
 
 async def answered(core: Asking[T]) -> T:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from opentelemetry import context as otel
 from opentelemetry.trace import INVALID_SPAN
 
-from chatstack.client.background import BackgroundTasks, Owner
+from chatstack.client.background import Owner
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.records import Record
 from chatstack.context.histories.conversations import Planned, Wait
-from chatstack.context.requests.asking import Asking, answered, aside, ask
+from chatstack.context.requests.asking import Asking, answered, aside, ask, call
 from chatstack.context.requests.attempts import WaitForTurn
 from chatstack.context.requests.opened import Opened
 from chatstack.context.requests.saying import say_not_summarized
 from chatstack.context.summaries.attempting import SummaryAttempting
 from chatstack.context.summaries.folding import cut_in
-from chatstack.context.summaries.kept_summaries import Due, FindSummary, KeepCut, goes_further
+from chatstack.context.summaries.kept_summaries import Due, FindSummary, goes_further
 from chatstack.context.summaries.summary_search import SummarySearch, sizes_of
 from chatstack.telemetry.turns import Turn, attached, with_turn
 from chatstack.values.messages import Message
@@ -58,10 +57,17 @@ class AheadOfNeed:
         """Start to write what is planned, in a task of its own."""
         planned = opened.ahead
         if isinstance(planned, Planned):
-            start = _Start(
-                self, context.request.conversation_id, planned, lambda: self._written(context, opened, planned)
-            )
-            yield from ask(start)
+            yield from call(self._start, context, opened, planned)
+
+    async def _start(self, context: Context, opened: Opened, planned: Planned) -> None:
+        turn = Turn(INVALID_SPAN, context.request.conversation_id)  # the turn that starts it may be over first
+        around = with_turn(turn, otel.get_current())
+
+        async def run() -> None:
+            with attached(around):
+                await answered(self._written(context, opened, planned))
+
+        self.attempting.attempts.background.start(self.owner, planned.subject, run)
 
     def used(self, context: Context, opened: Opened) -> Asking[Context]:
         """Return the context, which is over the limit, with what was prepared for it, if anything was. Waits for a
@@ -72,7 +78,7 @@ class AheadOfNeed:
             return context
         record = planned.record
         if not planned.is_written:
-            yield from ask(_Join(self.attempting.attempts.background, planned.subject))
+            yield from call(self.attempting.attempts.background.joined, planned.subject)
             summary = yield from ask(FindSummary(search.kept, planned.subject, opened.seen))
             if summary is None:
                 return context
@@ -146,36 +152,4 @@ class AheadOfNeed:
             telemetry.prepared("written")
             if context.request.conversation_id is not None:
                 record = planned.record.with_summary(made[0])
-                sent = opened.seen.length
-                yield from ask(KeepCut(kept, opened, record, self.attempting.model(opened), sent))
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """The wish to do some work beside the calls, under the current span, which may end before it."""
-
-    ahead: AheadOfNeed
-    conversation_id: str | None
-    planned: Planned
-    work: Callable[[], Asking[None]]
-
-    async def answer(self) -> None:
-        turn = Turn(INVALID_SPAN, self.conversation_id)  # the turn that starts it may be over first
-        context = with_turn(turn, otel.get_current())
-
-        async def run() -> None:
-            with attached(context):
-                await answered(self.work())
-
-        self.ahead.attempting.attempts.background.start(self.ahead.owner, self.planned.subject, run)
-
-
-@dataclass(frozen=True, slots=True)
-class _Join:
-    """The wait for work that is going on beside the calls."""
-
-    background: BackgroundTasks
-    key: Hashable
-
-    async def answer(self) -> bool:
-        return await self.background.joined(self.key)
+                yield from call(kept.keep_cut, opened, record, self.attempting.model(opened), opened.seen.length)

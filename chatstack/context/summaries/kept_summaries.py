@@ -40,11 +40,23 @@ class KeptSummaries:
         in the last request sent."""
         seen, messages = opened.seen, opened.seen.history.messages
         folded = subject_digest(tuple(messages[at] for at in record.drop)).hex()
-        end = self.end(record, sent)
+        end = self._end(record, sent)
         above = f":{_above(opened, end).hex()}" if self.cache_aligned else ""
         return f"{self.place(model)}:{folded}{above}", seen.links[end - 1]
 
-    def end(self, record: Record, sent: int) -> int:
+    async def keep_cut(self, opened: Opened, record: Record, model: str, sent: int) -> None:
+        """Keep a cut for this conversation, which has an id, under the messages that it is about, unless it is
+        forgotten meanwhile."""
+        seen, memory = opened.seen, self.agreement.memory
+        if memory.has_forgotten(seen, opened.forgets):
+            return
+        covers = self._end(record, sent)
+        link, messages = seen.links[covers - 1], seen.history.messages[:covers]
+        bound = Bound(self.place(model), seen.who, link, record, messages, came_link(seen, covers))
+        memory.adopt(bound, seen)
+        await self.agreement.share(bound, seen, opened.context)
+
+    def _end(self, record: Record, sent: int) -> int:
         """Return how many messages of the history a cut is about: up to what it drops, and to its summary's place."""
         end = max((*(at + 1 for at in record.drop), *(each.position for each in record.insert)), default=1)
         return max(end, sent) if self.cache_aligned else end
@@ -77,29 +89,6 @@ class KeepSummary:
 
     async def answer(self) -> Message:
         return await self.kept.agreement.keep_artifact(*self.subject, self.summary, self.seen)
-
-
-@dataclass(frozen=True, slots=True)
-class KeepCut:
-    """The wish to keep a cut for a conversation with an id, under the messages that it is about, unless it is forgotten
-    meanwhile."""
-
-    kept: KeptSummaries
-    opened: Opened
-    record: Record
-    model: str
-    sent: int
-
-    async def answer(self) -> None:
-        agreement, opened, seen = self.kept.agreement, self.opened, self.opened.seen
-        if agreement.memory.has_forgotten(seen, opened.forgets):
-            return
-        covers = self.kept.end(self.record, self.sent)
-        link, messages = seen.links[covers - 1], seen.history.messages[:covers]
-        place = self.kept.place(self.model)
-        bound = Bound(place, seen.who, link, self.record, messages, came_link(seen, covers))
-        agreement.memory.adopt(bound, seen)
-        await agreement.share(bound, seen, opened.context)
 
 
 class Due(NamedTuple):

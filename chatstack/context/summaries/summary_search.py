@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from chatstack.context.decisions.agreement import Recall
 from chatstack.context.decisions.editing import ContextEditing
 from chatstack.context.decisions.policy import Policy
 from chatstack.context.decisions.reconstructing import Reconstruction
@@ -14,7 +13,7 @@ from chatstack.context.edits.plans import Plan
 from chatstack.context.edits.records import Record
 from chatstack.context.edits.summaries import summary_message
 from chatstack.context.histories.sizes import sized
-from chatstack.context.requests.asking import Asking, aside, ask
+from chatstack.context.requests.asking import Asking, aside, ask, call
 from chatstack.context.requests.opened import Opened
 from chatstack.context.summaries.folding import OldestIntoSummary, cut_in
 from chatstack.context.summaries.kept_summaries import (
@@ -113,8 +112,8 @@ class SummarySearch:
         """Return the last cut of this conversation, with its summary, if it has an id."""
         if opened.context.request.conversation_id is None:
             return None
-        recall = Recall(self.kept.agreement, self.kept.place(model), opened.seen, opened.context, tuple)
-        return (yield from ask(recall)).record
+        place = self.kept.place(model)
+        return (yield from call(self.kept.agreement.recalled, place, opened.seen, opened.context, tuple)).record
 
 
 def sizes_of(context: Context) -> tuple[int, int]:
