@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -86,7 +87,10 @@ class Arrived(msgspec.Struct, frozen=True):
         seen, last, by_original, before = base.seen, base.last, False, 0
         was_edited = editing.by_original and seen.history.is_edited  # further out, by a layer that is no neighbour
         if request.messages is base.request.messages and not was_edited:
-            context = passage.as_it_came(weighing, request, base)
+            known = passage.contexts.get(weighing.counter)  # counted once for layers that count alike
+            if known is None or known.request is not request:
+                known = passage.contexts[weighing.counter] = weighing.weighed(request, seen, last)
+            context = known
         else:
             by_original = editing.by_original
             if by_original:  # else its messages are the edited ones: the edits are its past
@@ -161,63 +165,40 @@ class Arrived(msgspec.Struct, frozen=True):
         return None
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class Passage:
     """One request on its way through adjacent context layers, the outermost first."""
 
-    __slots__ = (
-        "_contexts",
-        "_opening",
-        "_request",
-        "above",
-        "bases",
-        "bound",
-        "came",
-        "forgets",
-        "has_references",
-        "inner",
-        "is_ineffective",
-        "layers",
-        "memory",
-        "outer",
-        "provider_clears",
-        "steps",
-    )
-
-    def __init__(
-        self,
-        layers: Sequence[Passing],
-        outer: Sequence[int],
-        inner: ChatClient,
-        memory: ContextMemory,
-        request: ChatRequest,
-        opening: Opening | None = None,
-    ) -> None:
-        self.layers = layers
-        self.inner = inner
-        self.memory = memory
-        self.forgets = memory.forgets
-        self.provider_clears = 0
-        """The tokens that the provider clears by itself, as layers up to here have asked it to."""
-        self.has_references = False
-        """True if what was sent last had references in the place of duplicates."""
-        self.is_ineffective = False
-        """True once a layer has warned that an edit does not help."""
-        self.bound: list[tuple[Step, Sequence[Bound]]] = []
-        """The choices that were bound to the answer."""
-        self.bases: list[tuple[int, Came]] = []
-        """The request as it came, and as layers have shaped it for all that are further in, each with its place."""
-        self.outer = outer
-        self._contexts: dict[TokenCounter, Context] = {}
-        self.steps: list[Step] = []
-        self._request = request
-        self._opening = opening
+    layers: Sequence[Passing]
+    outer: Sequence[int]
+    inner: ChatClient
+    memory: ContextMemory
+    request: ChatRequest
+    opening: Opening | None = None
+    came: Came = field(init=False)
+    above: int = field(init=False)
+    forgets: int = field(init=False)
+    provider_clears: int = 0
+    """The tokens that the provider clears by itself, as layers up to here have asked it to."""
+    has_references: bool = False
+    """True if what was sent last had references in the place of duplicates."""
+    is_ineffective: bool = False
+    """True once a layer has warned that an edit does not help."""
+    steps: list[Step] = field(default_factory=list[Step])
+    bound: list[tuple[Step, Sequence[Bound]]] = field(default_factory=list[tuple[Step, Sequence[Bound]]])
+    """The choices that were bound to the answer."""
+    bases: list[tuple[int, Came]] = field(default_factory=list[tuple[int, Came]])
+    """The request as it came, and as layers have shaped it for all that are further in, each with its place."""
+    contexts: dict[TokenCounter, Context] = field(default_factory=dict[TokenCounter, Context])
+    """The contexts of the last base, by the counter that they were weighed by."""
 
     def core(self) -> Asking[ChatStream]:
         """Open the request, and pass it from the first layer on."""
-        if self._opening is None:
-            self.came = Came(self._request, Recognised(History(), Conversation(), 0, (), False), None, False)
+        self.forgets = self.memory.forgets
+        if self.opening is None:
+            self.came = Came(self.request, Recognised(History(), Conversation(), 0, (), False), None, False)
         else:
-            self.came = yield from self._opening.open(self._request)
+            self.came = yield from self.opening.open(self.request)
         self.bases.append((-1, self.came))
         request = self.came.request
         options, systems = request.options, self.came.seen.systems_in(request.messages)
@@ -296,13 +277,6 @@ class Passage:
         if step is not None and step.request.messages is request.messages and step.editing.counter is weighing.counter:
             return step.context.messages_tokens + step.context.left_out_tokens
         return sum(map(weighing.size_of, request.messages))
-
-    def as_it_came(self, weighing: Weighing, request: ChatRequest, came: Came) -> Context:
-        """Return the context of a request with the messages that came, counted once for layers that count alike."""
-        known = self._contexts.get(weighing.counter)
-        if known is None or known.request is not request:
-            known = self._contexts[weighing.counter] = weighing.weighed(request, came.seen, came.last)
-        return known
 
 
 def _edits_of(steps: Sequence[Step]) -> int:
