@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, partial
 from itertools import accumulate, islice
 from typing import NamedTuple
@@ -40,21 +41,21 @@ _LOOKS_AT = 1_000_000
 _NEVER = 2**62
 
 
+@dataclass(repr=False, eq=False)
 class Step:
     """One reconstructed edit: the length of the history it was made for, its plan, and all edits in force from then on,
     which are put together when they are asked for. ``context`` is the plan's context if it is that of the current
     request."""
 
-    def __init__(self, length: int, plan: Plan, context: Context | None, make: Callable[[], Made]) -> None:
-        self.length = length
-        self.plan = plan
-        self.context = context
-        self._make = make
+    length: int
+    plan: Plan
+    context: Context | None
+    make: Callable[[], Made]
 
     @cached_property
     def made(self) -> Made:
         """All edits in force from then on, with the edited messages."""
-        return self._make()
+        return self.make()
 
     @property
     def record(self) -> Record:
@@ -81,6 +82,7 @@ class _Course(NamedTuple):
     growth: Growth
 
 
+@dataclass(repr=False, eq=False)
 class Reconstruction:
     """Runs a strategy over the requests of a history, in order, and waits where its layer would have waited.
 
@@ -88,48 +90,42 @@ class Reconstruction:
     what follows its request, so a history that goes on comes to the same edits.
     """
 
-    def __init__(
-        self,
-        came: Context,
-        seen: Recognised,
-        counter: TokenCounter,
-        policy: Policy,
-        *,
-        by_original: bool = False,
-        carried: Carried | None = None,
-        replayed: Context | None = None,
-        wait: Wait | None = None,
-    ) -> None:
-        self._came = came
-        self._seen = seen
-        self._is_plain = isinstance(seen.positions, range) and not by_original
+    came: Context
+    seen: Recognised
+    counter: TokenCounter
+    policy: Policy
+    _: KW_ONLY
+    by_original: bool = False
+    carried: Carried | None = None
+    replayed: Context | None = None
+    wait: Wait | None = None
+    """The last search that found no edit, since the last edit: the layer goes on waiting from there."""
+    was_rejected: bool = field(init=False, default=False)
+    """True if the last plan did not pass the verifier."""
+    was_cut_short: bool = field(init=False, default=False)
+    """True if there were more edits than are reconstructed one by one."""
+    looked: int = field(init=False, default=0)
+    """The length of the request that the strategy was last asked to plan for."""
+    _looks: int = field(init=False, default=0)
+    _looked_at: int = field(init=False, default=0)
+    _due: int = field(init=False, default=_NEVER)
+    """The fewest tokens that were due."""
+    _past: PastRequests | None = field(init=False, default=None)
+    _latest: tuple[int, _Course, Context | None] | None = field(init=False, default=None)
+    """The context that was made last, which is often asked for again."""
+
+    def __post_init__(self) -> None:
+        self._is_plain = isinstance(self.seen.positions, range) and not self.by_original
         """True if the request holds the messages of the history in one piece."""
-        self._counter = counter
-        self._policy = policy
-        self._carried = carried
-        self._replayed = replayed
-        self.wait = wait
-        """The last search that found no edit, since the last edit: the layer goes on waiting from there."""
-        self.was_rejected = False
-        """True if the last plan did not pass the verifier."""
-        self.was_cut_short = False
-        """True if there were more edits than are reconstructed one by one."""
-        self.looked = 0
-        """The length of the request that the strategy was last asked to plan for."""
-        self._looks = self._looked_at = 0
-        self._due = _NEVER  # the fewest tokens that were due
-        self._past: PastRequests | None = None
-        self._latest: tuple[int, _Course, Context | None] | None = None
-        """The context that was made last, which is often asked for again."""
 
     def steps(self, since: int, record: Record | None) -> Asking[list[Step]]:
         """Return the edits of all requests of more than ``since`` messages, the current one included; ``record`` holds
         the edits in force before that."""
         course = self._course(record)
-        if course is None or not self._is_due(self._seen.length, course):
+        if course is None or not self._is_due(self.seen.length, course):
             return []
         work = partial(self._steps, since, course)
-        return (yield from aside(work, self._seen.length, self._policy.aside_from))
+        return (yield from aside(work, self.seen.length, self.policy.aside_from))
 
     def _steps(self, since: int, course: _Course | None) -> list[Step]:
         steps = [*islice(self._each(since, course), _MOST_STEPS)]
@@ -182,7 +178,7 @@ class Reconstruction:
     def _requests(self, since: int) -> PastRequests:
         """The requests of the history, from that one on or from an earlier one."""
         if self._past is None or self._past.since > since:
-            self._past = PastRequests.of(self._seen, since)
+            self._past = PastRequests.of(self.seen, since)
         return self._past
 
     def _likely_end(self, lengths: Sequence[int], low: int, course: _Course) -> int:
@@ -201,14 +197,14 @@ class Reconstruction:
 
     def _index(self, lengths: Sequence[int], low: int, course: _Course, most: int) -> int:
         """Return the index of the first length, from ``low`` on, of a request of more than ``most`` tokens."""
-        came, whole = self._came, self._came.messages_tokens - course.saved
+        came, whole = self.came, self.came.messages_tokens - course.saved
         return bisect_right(
             lengths, most, low, key=lambda at: came.with_messages_tokens(whole - self._tokens_behind(at))
         )
 
     def _is_due(self, length: int, course: _Course) -> bool:
         context = self._context(length, course)
-        if context is None or not self._policy.is_due(context):
+        if context is None or not self.policy.is_due(context):
             return False
         self._due = min(self._due, context.tokens)
         return True
@@ -222,20 +218,20 @@ class Reconstruction:
 
     def _waits_on(self, length: int, context: Context) -> tuple[int, tuple[int, ...] | None]:
         """Return the user message that a request's turn began with, and the sizes that a search waits on."""
-        over_turns, sizes = self._policy.waits_over_turns, self._policy.waits_on(context)
-        user = -1 if over_turns else self._requests(length).asked_at(self._seen, length)
-        if (self._looks >= _EACH or self._looked_at >= _LOOKS_AT) and length < self._seen.length:
+        over_turns, sizes = self.policy.waits_over_turns, self.policy.waits_on(context)
+        user = -1 if over_turns else self._requests(length).asked_at(self.seen, length)
+        if (self._looks >= _EACH or self._looked_at >= _LOOKS_AT) and length < self.seen.length:
             return -1, sizes or (context.tokens,)
         return user, sizes
 
     def _step(self, length: int, context: Context, course: _Course) -> tuple[Step, _Course | None] | None:
-        plan = self._policy.plan(context)
+        plan = self.policy.plan(context)
         if plan is None or (isinstance(plan, Plan) and plan.is_empty):  # pyright: ignore[reportUnnecessaryIsInstance]
             return None
         if problems(plan, context):
             self.was_rejected = True
             return None
-        after, came, end = context.after(plan), self._came.messages, self._end(length)
+        after, came, end = context.after(plan), self.came.messages, self._end(length)
         replaced, in_place = None, course.replaced is not None and keeps_pairs(plan, context)
         growth = course.growth.edited(lambda: after.messages + came[end:], in_place=in_place)
         if course.replaced is not None and in_place:
@@ -245,7 +241,7 @@ class Reconstruction:
         growth.includes(after)  # for whoever asks what is left
         saved = course.saved + context.messages_tokens - after.messages_tokens
         following = _Course(after, len(after.messages), end, length, saved, course.made, replaced, growth)
-        its_own = context if length == self._seen.length else None
+        its_own = context if length == self.seen.length else None
         step = Step(length, plan, its_own, lambda: self._made(following))
         if plan.insert and not self._is_plain:  # later calls may put it elsewhere between system messages
             return step, self._course(step.record, step.made)
@@ -254,17 +250,17 @@ class Reconstruction:
     def _made(self, course: _Course) -> Made:
         """Return the record of all edits of a course."""
         if course.replaced is not None:
-            return record_in_place(self._came.messages, self._seen.positions[0], course.replaced, course.made)
+            return record_in_place(self.came.messages, self.seen.positions[0], course.replaced, course.made)
         left = list(zip(course.edited.messages, course.edited.origins, strict=True))
-        return record_of(self._seen.positions[: course.length], self._came.messages, left, course.made)
+        return record_of(self.seen.positions[: course.length], self.came.messages, left, course.made)
 
     def _course(self, record: Record | None, made: Made | None = None) -> _Course | None:
         """Return the course that begins with a record; None if it does not fit the messages."""
-        came, positions = self._came, self._seen.positions
+        came, positions = self.came, self.seen.positions
         if record is None:
             replaced: Mapping[int, Message] | None = {} if self._is_plain else None
             return _Course(came, 0, 0, 0, 0, NOTHING_MADE, replaced, self._growth(lambda: came.messages, replaced))
-        carried = self._carried
+        carried = self.carried
         if made is None and carried is not None and carried.record is record:
             made = carried.made
         if made is None:
@@ -274,8 +270,8 @@ class Reconstruction:
             made = Made(record, edited)
         if self._is_plain and isinstance(positions, range):
             if carried is None or carried.made is not made:
-                carried = weighed(made, self._seen, self._counter, came.size_of)
-            known = self._replayed if carried is self._carried else None
+                carried = weighed(made, self.seen, self.counter, came.size_of)
+            known = self.replayed if carried is self.carried else None
             whole = known or with_edits(came, carried, positions)
         else:
             whole = came.after(record.plan(positions, len(came.messages), made.edited))
@@ -289,7 +285,7 @@ class Reconstruction:
 
     def _growth(self, find_messages: Callable[[], tuple[Message, ...]], replaced: object) -> Growth:
         """Return the growth of a course's contexts; where no message has moved, the history knows its pairs."""
-        return Growth(find_messages, find_pairs=None if replaced is None else pairs_of(self._seen))
+        return Growth(find_messages, find_pairs=None if replaced is None else pairs_of(self.seen))
 
     def _context(self, length: int, course: _Course) -> Context | None:
         """Return the context of the request of that many messages of the history, with the edits in force."""
@@ -298,7 +294,7 @@ class Reconstruction:
         return self._latest[2]
 
     def _made_context(self, length: int, course: _Course) -> Context | None:
-        came, end, is_whole = self._came, self._end(length), length == self._seen.length
+        came, end, is_whole = self.came, self._end(length), length == self.seen.length
         if came.left_out and max(came.left_out) >= end:  # it was left out later than that
             return None
         messages = rest = came.messages[course.end : end]
@@ -320,18 +316,18 @@ class Reconstruction:
 
     def _end(self, length: int) -> int:
         """Return the number of messages in the request of that many messages of the history."""
-        return len(self._came.messages) if length == self._seen.length else self._seen.positions[length]
+        return len(self.came.messages) if length == self.seen.length else self.seen.positions[length]
 
     def _tokens_behind(self, length: int) -> int:
         """Return the size of all messages of the current request that came after that one."""
         if self._is_plain:
-            return self._sums[self._seen.length] - self._sums[length]
+            return self._sums[self.seen.length] - self._sums[length]
         return self._sums[-1] - self._sums[self._end(length)]
 
     @cached_property
     def _sums(self) -> Sequence[int]:
         """The prefix sums of sizes: of the history's messages, if they stand in one piece, else of the request's."""
-        seen, size_of = self._seen, self._came.size_of
+        seen, size_of = self.seen, self.came.size_of
         if self._is_plain:
-            return seen.history.sums(seen.length, self._counter, size_of)
-        return [0, *accumulate(map(size_of, self._came.messages))]
+            return seen.history.sums(seen.length, self.counter, size_of)
+        return [0, *accumulate(map(size_of, self.came.messages))]
