@@ -130,19 +130,19 @@ def _place(place: str, model: str) -> str:
     return f"{place}:{model}"
 
 
+@dataclass(frozen=True, slots=True)
 class ThenShared:
     """The same stream; at its end, the choices bound to its answer are put into the store, before the next call."""
 
-    def __init__(self, stream: ChatStream, share: Callable[[], Awaitable[None]]) -> None:
-        self._stream = stream
-        self._share = share
+    stream: ChatStream
+    share: Callable[[], Awaitable[None]]
 
     async def __anext__(self) -> ChatUpdate:
         try:
-            return await self._stream.__anext__()
+            return await self.stream.__anext__()
         except StopAsyncIteration:
-            await self._share()
+            await self.share()
             raise
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        await self.stream.aclose()
