@@ -49,20 +49,17 @@ class LeftToProvider:
         """
         if native == "off":
             return None
-        editor = native_editor(inner)
-        problem = "" if editor is None or isinstance(edit, NotNative) else editor.native_problem(edit)
-        if native == "on":
-            if isinstance(edit, NotNative):
+        if isinstance(edit, NotNative):
+            if native == "on":
                 beside = 'with native="on", as the provider cannot do otherwise; native="auto" edits here then'
                 raise wrong(owner, edit.option, edit.value, f"{edit.wanted} {beside}")
-            if editor is None:
-                nobody = '"off" or "auto": no single provider that edits by itself stands behind it'
-                raise wrong(owner, "native", native, nobody)
-            if problem:
-                raise wrong(owner, "native", native, f'"off" or "auto": {problem}')
-        if editor is None or problem or isinstance(edit, NotNative):
             return None
-        return cls(edit, editor, native == "auto")
+        editor = native_editor(inner)
+        nobody = "no single provider that edits by itself stands behind it"
+        problem = nobody if editor is None else editor.native_problem(edit)
+        if problem and native == "on":
+            raise wrong(owner, "native", native, f'"off" or "auto": {problem}')
+        return None if editor is None or problem else cls(edit, editor, native == "auto")
 
     def passed(
         self,
