@@ -49,7 +49,7 @@ class SentRequest(msgspec.Struct, frozen=True):
         cleared = sum(each.cleared_tokens for each in answer.applied_edits) if answer.applied_edits else 0
         spent = usage_of_request(answer)
         usage = _of_whole(spent, cleared, self.share)
-        is_compacted = compaction_in(said) is not None
+        sent = None if compaction_in(said) is not None else self.request  # what it reports is not that one's size
         # Lists: they have two or three entries.
         found: list[tuple[Step, Sequence[Bound]]] = []
         kept: list[Conversation] = []
@@ -62,8 +62,10 @@ class SentRequest(msgspec.Struct, frozen=True):
                 kept.append(conversation)
                 keep_answer(opened, entry, spent, memory.clock(), cleared)
             # Of layers that got the same history, and count it alike, one learns; across conversations, one of all.
-            # What a compaction reports is not the size of the request.
-            if self._is_of(step) and not is_compacted and (conversation, counter) not in learnt:
+            is_sent = (
+                sent is not None and sent.messages is step.request.messages and sent.options is step.request.options
+            )
+            if is_sent and (conversation, counter) not in learnt:
                 is_news = (reports.calibration, counter) not in learnt
                 reports.learn(opened, step.context, entry, usage, is_news=is_news)
                 learnt += ((conversation, counter), (reports.calibration, counter))
@@ -71,11 +73,6 @@ class SentRequest(msgspec.Struct, frozen=True):
             if bound:
                 found.append((step, bound))
         return found
-
-    def _is_of(self, step: Step) -> bool:
-        """Return True if what that layer handed on was sent as it is."""
-        sent = self.request
-        return sent is not None and sent.messages is step.request.messages and sent.options is step.request.options
 
 
 def _of_whole(usage: Usage, cleared: int, share: float) -> Usage:

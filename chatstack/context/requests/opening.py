@@ -96,7 +96,9 @@ class Opening:
         """Recognise and repair a request. Raises ``InputError`` if nothing is left to send."""
         came = self._recognised(request)
         if self.compacted_by is not None and came.seen.history.compactions:
-            came = self._with_compaction(came, self.compacted_by)
+            left = without_compacted(came.request.messages, came.seen, self.compacted_by)
+            if left is not came.request.messages:
+                came = self._recognised(request.but(messages=left))
         seen, counter, size_of = came.seen, self.weighing.counter, self.weighing.size_of
         if is_long(seen.length - seen.history.counted_by(counter)):  # few are counted where they are weighed
             yield from aside(lambda: seen.history.sums(seen.length, counter, size_of), seen.length)
@@ -117,11 +119,6 @@ class Opening:
         if self.memory.raise_level(f"{self.owner}:bypass", who_of(request, self._recognised(request).seen), 1):
             say_bypassed(self.telemetry)
         return True
-
-    def _with_compaction(self, came: Came, reader: ProviderInfo) -> Came:
-        """Leave out what the provider has compacted."""
-        left = without_compacted(came.request.messages, came.seen, reader)
-        return came if left is came.request.messages else self._recognised(came.request.but(messages=left))
 
     def _repaired(self, came: Came, answered: int) -> Came:
         """Repair a request; ``answered`` is the number of messages it had when a repair last answered a call."""
