@@ -201,20 +201,16 @@ class Writing:
         """Split off as many first entries as fit; return both parts. A first entry that is too long is divided."""
         if room is None:
             return waiting, deque()
-        piece, rest = deque[Entry](), deque(waiting)
-        while rest:
-            size = self._size(rest[0])
-            if size <= room:
-                piece.append(rest.popleft())
-                room -= size
-                continue
-            if not piece and len(rest[0].text) > 1:
-                first, second = self._divided(rest.popleft(), room, size)
-                piece.append(first)
+        piece, rest, size = deque[Entry](), deque(waiting), 0
+        while rest and (size := self._size(rest[0])) <= room:
+            piece.append(rest.popleft())
+            room -= size
+        if rest and not piece:
+            first = rest.popleft()
+            if len(first.text) > 1:
+                first, second = self._divided(first, room, size)
                 rest.appendleft(second)
-            elif not piece:
-                piece.append(rest.popleft())
-            break
+            piece.append(first)
         return piece, rest
 
     def _divided(self, entry: Entry, room: int, size: int) -> tuple[Entry, Entry]:
