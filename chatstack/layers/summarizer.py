@@ -13,7 +13,6 @@ from chatstack.client.checks import wraps_a_client
 from chatstack.client.options import PositiveFloat, PositiveInt, Share, versioned
 from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.client.stream import ChatStream
-from chatstack.context.decisions.agreement import Agreement
 from chatstack.context.decisions.editing import ContextEditing
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.limits import Limits
@@ -125,8 +124,7 @@ class Summarizer(ContextLayer):
         strategy = OldestIntoSummary(limits, self.keep_recent_turns, self.compress_to, most)
         editing = ContextEditing.around(self.inner, self, self.services, self.counter, by_original=True)
         writes = version_of(self.summary_prompt, *([ALIGNED_RULES] if self.cache_aligned else ()))
-        agreement = Agreement(self.memory, self.telemetry)
-        kept = KeptSummaries(agreement, f"{versioned(self)}:{writes}", self.cache_aligned)
+        kept = KeptSummaries(editing.binding.agreement, f"{versioned(self)}:{writes}", self.cache_aligned)
         client = client_that_writes(self.summary_client, self.inner, self.telemetry)
         seconds = self.summary_timeout_seconds
         writer = SummaryWriter(client, self.summary_prompt, most, seconds, self.windows, editing.counter)

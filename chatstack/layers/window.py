@@ -122,7 +122,26 @@ class WindowKeeper(ContextLayer):
     stage: ClassVar[ContextStage] = "summarize"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_compressing", self._layers() if self.strategy.has_limits else None)
+        window, compressing = self.strategy, None
+        if window.has_limits:  # compress, then truncate, so that truncated messages are still in the next summary
+            counter, services = self.counter, self.services
+            truncating = StrategyApplier(self.inner, strategy=window.truncation, counter=counter, services=services)
+            compressing = Summarizer(
+                truncating,
+                max_tokens=window.max_tokens,
+                max_context_items=window.max_context_items,
+                keep_recent_turns=window.keep_recent_turns,
+                compress_to=window.compress_to,
+                summary_client=window.summary_client or self.summary_client,
+                summary_prompt=window.summary_prompt,
+                summary_timeout_seconds=window.summary_timeout_seconds,
+                max_summary_tokens=window.max_summary_tokens,
+                prepare_at=window.prepare_at,
+                cache_aligned=window.cache_aligned,
+                counter=counter,
+                services=services,
+            )
+        object.__setattr__(self, "_compressing", compressing)
 
     @property
     def parts(self) -> tuple[ContextLayer, ...]:
@@ -134,31 +153,6 @@ class WindowKeeper(ContextLayer):
         """Cancel the summaries that are being prepared, and prepare no more. May be called again and again."""
         if self._compressing is not None:
             await self._compressing.aclose()
-
-    def _layers(self) -> Summarizer:
-        """Make the inner layers: compress, then truncate, so that truncated messages are still in the next summary."""
-        window = self.strategy
-        truncating = StrategyApplier(
-            self.inner,
-            strategy=window.truncation,
-            counter=self.counter,
-            services=self.services,
-        )
-        return Summarizer(
-            truncating,
-            max_tokens=window.max_tokens,
-            max_context_items=window.max_context_items,
-            keep_recent_turns=window.keep_recent_turns,
-            compress_to=window.compress_to,
-            summary_client=window.summary_client or self.summary_client,
-            summary_prompt=window.summary_prompt,
-            summary_timeout_seconds=window.summary_timeout_seconds,
-            max_summary_tokens=window.max_summary_tokens,
-            prepare_at=window.prepare_at,
-            cache_aligned=window.cache_aligned,
-            counter=self.counter,
-            services=self.services,
-        )
 
     def tool_calls_left(self, messages: tuple[Message, ...]) -> int:
         """Return the number of tool calls still allowed; the tool loop answers further calls with an error."""
