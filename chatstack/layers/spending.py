@@ -73,11 +73,6 @@ class Allowance:
         check_options(self, self.owner)
 
     @property
-    def is_limited(self) -> bool:
-        """True if there is any bound."""
-        return self.max_tokens is not None or self.max_cost is not None
-
-    @property
     def looks_up(self) -> bool:
         """True if the published price is needed."""
         return self.max_cost is not None and self.price is None
