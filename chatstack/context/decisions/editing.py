@@ -86,7 +86,7 @@ class ContextEditing:
         place = f"{versioned(options)}#{further_in}"
         weighing = Weighing(memory, counter, memory.sizes_by(counter), info)
         binding = Binding(memory, Agreement(memory, telemetry), owner, place)
-        reports = Reports(memory, services.calibration, counter)
+        reports = Reports(services.calibration, counter)
         name = str(getattr(options, "name", layer))
         return cls(memory, telemetry, counter, owner, name, info.model, by_original, weighing, binding, reports)
 

@@ -10,7 +10,6 @@ from chatstack.context.edits.context import Context
 from chatstack.context.histories.conversations import LastAnswer
 from chatstack.context.histories.last_reports import LastReport, last_reports
 from chatstack.context.histories.own_past import Entry
-from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.requests.opened import Opened
 from chatstack.tokens.caching import CACHED_FROM
 from chatstack.tokens.calibration import Anchor, Calibration, is_plausible
@@ -28,7 +27,6 @@ class Reports:
     The factor comes from other conversations: it is shown in warnings and metrics, and decides nothing.
     """
 
-    memory: ContextMemory
     calibration: Calibration
     counter: TokenCounter
 
