@@ -18,7 +18,7 @@ from chatstack.context.decisions.policy import Policy
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.plans import Plan
 from chatstack.context.passage import Arrived
-from chatstack.context.requests.asking import MANY, Asking, AskWindow, ask
+from chatstack.context.requests.asking import MANY, Asking, call
 from chatstack.context.requests.saying import say_window_unknown
 from chatstack.context.requests.services import ContextServices
 from chatstack.context.run import ContextLayer
@@ -139,7 +139,7 @@ class StrategyApplier(ContextLayer):
         editing, strategy, window = self._editing, self.strategy, None
         opened = arrived.opened(editing)
         if strategy.needs_window:
-            window = yield from ask(AskWindow(self.windows, self.inner, opened.context.request.options.model))
+            window = yield from call(self.windows.of, self.inner, opened.context.request.options.model)
         if window is not None:
             opened.context = opened.context.against_window(window)
         context = yield from editing.replay(opened, limit=window or 0)

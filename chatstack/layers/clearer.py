@@ -18,7 +18,7 @@ from chatstack.context.decisions.policy import Policy
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.handles import PLACEHOLDER
 from chatstack.context.passage import Arrived
-from chatstack.context.requests.asking import Asking, AskWindow, ask, call
+from chatstack.context.requests.asking import Asking, call
 from chatstack.context.requests.left_out import without_left_out
 from chatstack.context.requests.opened import Opened
 from chatstack.context.requests.saying import say_estimated, say_provider_cleared, say_window_unknown
@@ -181,7 +181,7 @@ class ToolResultClearer(ClearingOptions, ContextLayer):
 
     def _window(self, opened: Opened, needed: bool) -> Asking[int | None]:
         """Return the model's window. Warns if it is ``needed``, and nobody knows it."""
-        window = yield from ask(AskWindow(self.windows, self.inner, opened.context.request.options.model))
+        window = yield from call(self.windows.of, self.inner, opened.context.request.options.model)
         if window is not None:
             opened.context = opened.context.against_window(window)
         if needed and window is None and self._editing.is_news("window", opened):

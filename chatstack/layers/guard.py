@@ -18,7 +18,7 @@ from chatstack.context.decisions.policy import Policy
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.levels import Level, held_level, largest, level_of
 from chatstack.context.passage import Arrived
-from chatstack.context.requests.asking import Asking, AskWindow, aside, ask, call
+from chatstack.context.requests.asking import Asking, aside, call
 from chatstack.context.requests.opened import Opened
 from chatstack.context.requests.saying import fits_at, say_window_unknown, share_of
 from chatstack.context.requests.services import ContextServices
@@ -108,7 +108,7 @@ class ContextWindowGuard(ContextLayer):
         opened = arrived.opened(self._editing)
         model = opened.context.request.options.model
         if self.max_context_tokens == "auto":
-            window = yield from ask(AskWindow(self.windows, self.inner, model))
+            window = yield from call(self.windows.of, self.inner, model)
         else:
             window = self.services.windows.learnt(self.inner, model)
         limit = self._tighter(opened, window)

@@ -12,7 +12,7 @@ from chatstack import AgentState, ChatStack, StackContextManager
 from chatstack.client.stream import ChatStream
 from chatstack.context.passage import Send
 from chatstack.context.requests import asking
-from chatstack.context.requests.asking import Aside, Asking, AskWindow, Question
+from chatstack.context.requests.asking import Aside, Asking, Question
 from chatstack.context.requests.attempts import WaitForTurn
 from chatstack.context.run import ContextRun
 from chatstack.context.summaries.kept_summaries import FindSummary, KeepSummary
@@ -130,7 +130,6 @@ def refusing(times: int) -> Answer:
 
 WRITES: dict[type, Answer] = {
     Send: started,
-    AskWindow: lambda _: None,
     WaitForTurn: lambda _: lambda: None,
     FindSummary: lambda _: None,
     KeepSummary: lambda each: each.summary,

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
-from chatstack.client.protocol import ChatClient
 from chatstack.client.threads import in_own_thread
 from chatstack.forks import renewed_in_child
-from chatstack.tokens.windows import Windows
 
 MANY = 256
 """Number of messages from which on work is done aside. Planning takes 10 to 50 µs for each, a thread 0.1 ms."""
@@ -39,18 +37,6 @@ def ask(question: Question[T]) -> Asking[T]:
     """Ask one question: ``answer = yield from ask(question)``."""
     answer: T = yield question
     return answer
-
-
-@dataclass(frozen=True, slots=True)
-class AskWindow:
-    """The question how large the window of a model is; "" is the client's own model."""
-
-    windows: Windows
-    client: ChatClient
-    model: str | None
-
-    async def answer(self) -> int | None:
-        return await self.windows.of(self.client, self.model)
 
 
 @dataclass(frozen=True, slots=True)
