@@ -113,39 +113,38 @@ class ContextEditing:
                     context = edited
         return self.reports.corrected(opened, context)
 
-    def edit(self, policy: Policy, context: Context, opened: Opened, *, span: Span | None = None) -> Asking[Context]:
+    def edit(self, policy: Policy, context: Context, opened: Opened) -> Asking[Context]:
         """Return the context after a strategy's plan. Before that, the plans for earlier requests of the history that
         are not remembered here are reconstructed."""
         seen = opened.seen
         if context.is_unstable or opened.since >= seen.history.latest_assistant or opened.is_by_original:
-            return (yield from self._edited_now(policy, context, opened, span))
+            return (yield from self._edited_now(policy, context, opened))
         came = self.as_it_came(context, opened)
         past = self.past_of(came, opened, policy, context)
         steps = yield from past.steps(opened.since, opened.replayed)
         if not steps and past.was_rejected:
-            return (yield from self._edited_now(policy, context, opened, span))
+            return (yield from self._edited_now(policy, context, opened))
         if len(steps) == 1 and steps[0].context is not None:
             if _is_waiting(policy, context, opened):
                 return context
             opened.has_looked, opened.wait = True, None
-            return self._carry_out(_Draft(steps[0].plan, (), steps[0].made), steps[0].context, opened, span)
+            return self._carry_out(_Draft(steps[0].plan, (), steps[0].made), steps[0].context, opened)
         opened.wait = past.wait
         opened.has_looked = bool(steps) or past.looked == seen.length
         if not steps:
             return context
         last = steps[-1]
-        after = yield from self.adopt(last.made, came, opened, last.plan.strategy, last.plan.reason, span)
+        after = yield from self.adopt(last.made, came, opened, last.plan.strategy, last.plan.reason)
         if after is came:
-            return (yield from self._edited_now(policy, context, opened, span))
-        return (yield from self._edited_now(policy, after, opened, span)) if past.was_cut_short else after
+            return (yield from self._edited_now(policy, context, opened))
+        return (yield from self._edited_now(policy, after, opened)) if past.was_cut_short else after
 
-    def _edited_now(self, policy: Policy, context: Context, opened: Opened, span: Span | None) -> Asking[Context]:
+    def _edited_now(self, policy: Policy, context: Context, opened: Opened) -> Asking[Context]:
         if _is_waiting(policy, context, opened):
             return context  # planning reads the whole history: do not repeat it for every new message
         opened.has_looked = True
         if policy.is_due(context):
-            draft = yield from self._planned(policy, context, opened)
-            after = self._carry_out(draft, context, opened, span)
+            after = self._carry_out((yield from self._planned(policy, context, opened)), context, opened)
         else:
             after = context
         sizes = policy.waits_on(context) if after is context else None
@@ -167,9 +166,7 @@ class ContextEditing:
             growth.reading = Reading()
         return draft
 
-    def adopt(
-        self, edits: Record | Made, came: Context, opened: Opened, strategy: str, reason: str, span: Span | None = None
-    ) -> Asking[Context]:
+    def adopt(self, edits: Record | Made, came: Context, opened: Opened, strategy: str, reason: str) -> Asking[Context]:
         """Return the context as it came, after these edits; without them if they do not pass the verifier."""
 
         def draft() -> _Draft:
@@ -183,7 +180,7 @@ class ContextEditing:
             plan = msgspec.structs.replace(plan, strategy=strategy, reason=reason)
             return self._checked(plan, came, opened, made)
 
-        return self._carry_out((yield from aside(draft, len(came.messages))), came, opened, span)
+        return self._carry_out((yield from aside(draft, len(came.messages))), came, opened)
 
     def as_it_came(self, context: Context, opened: Opened) -> Context:
         """Return the context without this layer's edits, scaled as the one with them."""
@@ -254,7 +251,7 @@ class ContextEditing:
         after = context.after(plan)
         return record_of(positions, came, list(zip(after.messages, after.origins, strict=True)), known)
 
-    def _carry_out(self, draft: _Draft, context: Context, opened: Opened, span: Span | None) -> Context:
+    def _carry_out(self, draft: _Draft, context: Context, opened: Opened, span: Span | None = None) -> Context:
         """Apply a verified plan: keep its record, and report it. Report one that did not pass the verifier."""
         plan, wrong, made = draft
         if plan is None:
