@@ -138,11 +138,15 @@ class Arrived(msgspec.Struct, frozen=True):
         request, passage, fewer = context.to_send(), self.passage, self.fewer
         if opened.is_ineffective:
             passage.is_ineffective = True
-        passage.handed_on(Step(self.place, editing, opened, context, request))
+        if passage.steps and passage.steps[-1].place >= self.place:
+            passage.back_to(self.place)
+        passage.steps.append(Step(self.place, editing, opened, context, request))
         if request is not context.request:
             fewer += context.fewer_than(opened.context)
             if terms is not None:
-                passage.rebase(self.place, request, opened, terms)
+                form = Form(opened.seen.who, self.place, False, terms, is_shaped=True)
+                seen, last = passage.recognised(opened.seen, form, request.messages)
+                passage.bases.append((self.place, Came(request, seen, last, opened.is_unstable)))
         return passage.to(Arrived(passage, self.place + 1, request, fewer))
 
     def referring(self, context: Context, opened: Opened) -> Asking[ChatStream]:
@@ -227,24 +231,12 @@ class Passage:
     def _answered(self, sent: SentRequest, answer: ChatResponse) -> None:
         self.bound += sent.learn(self.memory, answer)
 
-    def handed_on(self, step: Step) -> None:
-        """Note what a layer hands on."""
-        if self.steps and self.steps[-1].place >= step.place:
-            self.back_to(step.place)
-        self.steps.append(step)
-
     def back_to(self, place: int) -> None:
         """Go back to that layer, which hands on anew: what it handed on before, and was refused, counts no more."""
         while self.steps and self.steps[-1].place >= place:
             self.steps.pop()
         while self.bases[-1][0] >= place:
             self.bases.pop()
-
-    def rebase(self, place: int, request: ChatRequest, opened: Opened, terms: int) -> None:
-        """Take these messages, which the layer at that place hands on, for those that came."""
-        form = Form(opened.seen.who, place, False, terms, is_shaped=True)
-        seen, last = self.recognised(opened.seen, form, request.messages)
-        self.bases.append((place, Came(request, seen, last, self.came.is_unstable)))
 
     def recognised(
         self, seen: Recognised, form: Form, messages: tuple[Message, ...]

@@ -55,7 +55,10 @@ class Weighing:
             tokens = seen.history.sums(seen.length, self.counter, self.size_of)[seen.length]
             if seen.length < len(messages):
                 tokens += sum(map(self.size_of, seen.systems_in(messages)))
-        asked = reserve_asked(request.options)
+        asked, is_cold = reserve_asked(request.options), False
+        if last is not None:  # then hardly anything of the history with that answer may be in the provider's cache
+            model = request.options.model or self.info.model
+            is_cold = last.missed_cache or self.memory.clock() - last.at >= cache_seconds(self.info, model)
         return Context(
             request=request,
             messages=messages,
@@ -64,12 +67,8 @@ class Weighing:
             size_of=self.size_of,
             reserved_tokens=asked or 0,
             default_reserve_tokens=self.info.default_max_tokens if asked is None else 0,
-            is_cold=last is not None and self._is_cold(last, request.options.model or self.info.model),
+            is_cold=is_cold,
         )
-
-    def _is_cold(self, last: LastAnswer, model: str) -> bool:
-        """Return True if hardly anything of the history with this answer is in the provider's cache."""
-        return last.missed_cache or self.memory.clock() - last.at >= cache_seconds(self.info, model)
 
 
 class Came(msgspec.Struct, frozen=True):
