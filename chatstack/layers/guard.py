@@ -20,7 +20,7 @@ from chatstack.context.edits.levels import Level, held_level, largest, level_of
 from chatstack.context.passage import Arrived
 from chatstack.context.requests.asking import Asking, aside, call
 from chatstack.context.requests.opened import Opened
-from chatstack.context.requests.saying import fits_at, say_window_unknown, share_of
+from chatstack.context.requests.saying import say_window_unknown, share_of
 from chatstack.context.requests.services import ContextServices
 from chatstack.context.run import ContextLayer
 from chatstack.context.strategies.pruning import OldestFirst
@@ -164,8 +164,8 @@ class ContextWindowGuard(ContextLayer):
             context, level = yield from self._over(opened, context, limit, last, news)
         elif news:
             told = max(context, expected, key=lambda each: each.tokens)
-            numbers = self._numbers(told, limit, "warn")
-            self.telemetry.warn("context_window_near_limit", fits_at(told, limit), numbers)
+            message = f"{'fits' if told.tokens <= limit else 'may not fit'} at {share_of(told, limit)}"
+            self.telemetry.warn("context_window_near_limit", message, self._numbers(told, limit, "warn"))
         if level != last:
             self.memory.set_level(lines, opened.who, level)
         return context

@@ -54,14 +54,10 @@ def summary_tokens(max_tokens: int | None) -> int:
     return _SUMMARY_TOKENS if max_tokens is None else max(_LEAST_SUMMARY, min(_MOST_SUMMARY, max_tokens // 4))
 
 
-def _below_layers(inner: ChatClient) -> ChatClient:
-    """Return the client inside of all layers that edit, run tools or open a turn, which must not handle summaries."""
+def client_that_writes(given: ChatClient | None, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+    """Return the client that writes the summaries, with a span for each call: ``given``, or the one inside of all
+    layers that edit, run tools or open a turn, which must not handle summaries."""
     layers = list(chain(inner))
     last = max((at for at, each in enumerate(layers) if layer_kind(each) in _NOT_FOR_SUMMARIES), default=-1)
-    return cast("ChatClient", layers[last + 1]) if last + 1 < len(layers) else inner
-
-
-def client_that_writes(given: ChatClient | None, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
-    """Return the client that writes the summaries, with a span for each call: ``given``, or the one below the inner
-    layers."""
-    return traced(given or _below_layers(inner), telemetry, beside=inner)
+    below = cast("ChatClient", layers[last + 1]) if last + 1 < len(layers) else inner
+    return traced(given or below, telemetry, beside=inner)

@@ -71,7 +71,7 @@ class ContextEditing:
         inner: ChatClient,
         options: object,
         services: ContextServices,
-        counter: TokenCounter | None = None,
+        counter: TokenCounter | None,
         *,
         by_original: bool = False,
     ) -> ContextEditing:

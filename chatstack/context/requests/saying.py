@@ -218,11 +218,6 @@ def share_of(context: Context, limit: int) -> str:
     return f"{context.tokens / limit:.0%}: about {context.tokens:,} of {limit:,} tokens{context.reserve_told}"
 
 
-def fits_at(context: Context, limit: int) -> str:
-    """Return in words whether a context is expected to fit, by other conversations' reports, and how full it is."""
-    return f"{'fits' if context.tokens <= limit else 'may not fit'} at {share_of(context, limit)}"
-
-
 def say_window_unknown(telemetry: Telemetry, layer: str, consequence: str) -> None:
     """Warn that a limit is a share of a window that is not known."""
     telemetry.warn(
