@@ -118,7 +118,8 @@ class Summarizer(ContextLayer):
     needs_one_of: ClassVar[tuple[str, ...]] = ("max_tokens", "max_context_items")
 
     def __post_init__(self) -> None:
-        check_summarizing(self)
+        client, aligned = self.summary_client, self.cache_aligned
+        check_summarizing(self, self.max_tokens, self.max_summary_tokens, client, cache_aligned=aligned)
         most = self.max_summary_tokens or summary_tokens(self.max_tokens)
         limits = Limits(self.max_tokens, self.max_context_items)
         strategy = OldestIntoSummary(limits, self.keep_recent_turns, self.compress_to, most)

@@ -22,29 +22,19 @@ class SummaryClient(ChatClient, Protocol):
     never gives a summarizer the very client that it is part of."""
 
 
-class Summarizing(Protocol):
-    """The options of a summarizer that depend on one another, or are not data."""
-
-    @property
-    def max_tokens(self) -> int | None: ...
-    @property
-    def max_summary_tokens(self) -> int | None: ...
-    @property
-    def summary_client(self) -> SummaryClient | None: ...
-    @property
-    def cache_aligned(self) -> bool: ...
-
-
-def check_summarizing(given: Summarizing) -> None:
-    """Check the options of a summarizer. Raises ``WiringError`` that names the layer, the parameter and the value."""
+def check_summarizing(
+    given: object, max_tokens: int | None, most: int | None, client: SummaryClient | None, *, cache_aligned: bool
+) -> None:
+    """Check the options of a summarizer; ``most`` are its ``max_summary_tokens``. Raises ``WiringError`` that names the
+    layer, the parameter and the value."""
     check_options(given)
-    owner, most, limit = type(given).__name__, given.max_summary_tokens, given.max_tokens
-    if most is not None and limit is not None and most >= limit:
-        less = f"less than max_tokens={limit}: a summary is to be smaller than that"
+    owner = type(given).__name__
+    if most is not None and max_tokens is not None and most >= max_tokens:
+        less = f"less than max_tokens={max_tokens}: a summary is to be smaller than that"
         raise wrong(owner, "max_summary_tokens", most, less)
-    if given.summary_client is not None:
-        check_client(given.summary_client, owner, "summary_client")
-    if given.summary_client is not None and given.cache_aligned:
+    if client is not None:
+        check_client(client, owner, "summary_client")
+    if client is not None and cache_aligned:
         one = "left out where summary_client is given: only the model that answers has the conversation in its cache"
         raise wrong(owner, "cache_aligned", True, one)
 

@@ -65,7 +65,8 @@ class ContextWindow(Strategy):
     quotes_nothing = True
 
     def __post_init__(self) -> None:
-        check_summarizing(self)
+        client, aligned = self.summary_client, self.cache_aligned
+        check_summarizing(self, self.max_tokens, self.max_summary_tokens, client, cache_aligned=aligned)
 
     @property
     def has_limits(self) -> bool:
