@@ -74,12 +74,6 @@ class Arrived(msgspec.Struct, frozen=True):
     whole: ChatRequest | None = None
     share: float = 1.0
 
-    @property
-    def scale(self) -> float:
-        """The scale that the layer before has given to the sizes of this request."""
-        steps = self.passage.steps
-        return steps[-1].context.scale if steps else 1.0
-
     def opened(self, editing: ContextEditing) -> Opened:
         """Open it for this layer."""
         passage, request, weighing = self.passage, self.request, editing.weighing
@@ -92,10 +86,11 @@ class Arrived(msgspec.Struct, frozen=True):
                 known = passage.contexts[weighing.counter] = weighing.weighed(request, seen, last)
             context = known
         else:
-            by_original = editing.by_original
+            by_original, is_in_place = editing.by_original, False
             if by_original:  # else its messages are the edited ones: the edits are its past
                 before = _edits_of(passage.steps)
-            if was_edited or not (by_original and passage.stands_in_place):
+                is_in_place = not was_edited and all(_stands_in_place(step.opened.replayed) for step in passage.steps)
+            if not is_in_place:
                 messages = tuple([*map(as_shaped, request.messages)]) if by_original else request.messages
                 seen, last = passage.recognised(seen, passage.form(by_original), messages)
             context = weighing.weighed(request, seen, last, tokens=passage.weight_of(request, weighing))
@@ -246,22 +241,12 @@ class Passage:
         self.memory.past.recall(seen)
         return seen, seen.conversation.last_answer(seen.length)
 
-    @property
-    def has_edits(self) -> bool:
-        """True if any edits are in force."""
-        return any(step.opened.replayed is not None for step in self.steps)
-
     def form(self, by_original: bool) -> Form:
         """Return the form that the history has after all edits up to here."""
         edited = [step for step in self.steps if step.opened.replayed is not None]
         if by_original:  # then messages that were replaced are what they were
             edited = [step for step in edited if not _stands_in_place(step.opened.replayed)]
         return Form(self.bases[-1][1].seen.who, edited[-1].place if edited else -1, by_original, _edits_of(edited))
-
-    @property
-    def stands_in_place(self) -> bool:
-        """True if all edits up to here have replaced messages, so that positions are still those of the history."""
-        return all(_stands_in_place(step.opened.replayed) for step in self.steps)
 
     def weight_of(self, request: ChatRequest, weighing: Weighing) -> int:
         """Return the size of edited messages, as the layer before counted them, if it counts alike."""

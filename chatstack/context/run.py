@@ -146,7 +146,7 @@ class ContextRun:
         return self._then_shared(passage, await answered(passage.core()))
 
     def _then_shared(self, passage: Passage, stream: ChatStream) -> ChatStream:
-        if not passage.has_edits:
+        if all(step.opened.replayed is None for step in passage.steps):
             return stream
         shared = ChatStream(ThenShared(stream, partial(_share, passage)), owns=stream)
         shared.sent = stream.sent
