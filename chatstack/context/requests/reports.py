@@ -31,23 +31,13 @@ class Reports:
     counter: TokenCounter
 
     def corrected(self, opened: Opened, context: Context) -> Context:
-        """Return the context with the size that it will truly have: scaled by what was reported, and without what the
-        provider itself clears."""
-        context, clears = self._scaled(opened, context), opened.provider_clears
-        if not clears:
-            return context
-        counted = min(context.messages_tokens, int(clears / context.scale))
-        return msgspec.structs.replace(
-            context, messages_tokens=context.messages_tokens - counted, provider_clears=counted
-        )
+        """Return the context with the size that it will truly have, without what the provider itself clears.
 
-    def _scaled(self, opened: Opened, context: Context) -> Context:
-        """Return the context with the scale from the last report of this history, and with the expected scale from the
-        report of the very same request or, if there is neither, from the model's calibration.
-
-        The very same request gets the scale that it had before, so that it is sent the same again.
+        It is scaled by the last report of this history. The expected scale is from the report of the very same request
+        or, if there is neither, from the model's calibration. The very same request gets the scale that it had before,
+        so that it is sent the same again.
         """
-        counted, seen = context.input_tokens, opened.seen
+        counted, seen, clears = context.input_tokens, opened.seen, opened.provider_clears
         if not counted:
             return context
         known = again = None
@@ -65,9 +55,14 @@ class Reports:
             expected = _scale(again, counted) / scale
         else:
             expected = 1.0 if opened.is_anchored else self.calibration.factor(opened.model, self.counter)
-        if scale == expected == 1.0:
+        if scale != 1.0 or expected != 1.0:
+            context = msgspec.structs.replace(context, scale=scale, expected_scale=expected)
+        if not clears:
             return context
-        return msgspec.structs.replace(context, scale=scale, expected_scale=expected)
+        cleared = min(context.messages_tokens, int(clears / context.scale))
+        return msgspec.structs.replace(
+            context, messages_tokens=context.messages_tokens - cleared, provider_clears=cleared
+        )
 
     def learn(self, opened: Opened, context: Context, entry: Entry, usage: Usage, *, is_news: bool = True) -> None:
         """Learn the size of a context that was sent as it is; the usage includes what the provider has cleared of it.
