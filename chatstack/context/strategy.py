@@ -143,11 +143,10 @@ class StrategyApplier(ContextLayer):
         if window is not None:
             opened.context = opened.context.against_window(window)
         context = yield from editing.replay(opened, limit=window or 0)
-        if strategy.needs_window and window is None and editing.is_news("window", opened):
-            name = type(strategy).__name__
-            say_window_unknown(self.telemetry, name, "it keeps to no limit")
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
+        elif strategy.needs_window and editing.is_news("window", opened):
+            say_window_unknown(self.telemetry, type(strategy).__name__, "it keeps to no limit")
         policy = Policy(
             self._plan, strategy.is_due, self._waits_on, waits_over_turns=True, aside_from=strategy.aside_from
         )

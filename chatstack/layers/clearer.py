@@ -115,10 +115,9 @@ class ToolResultClearer(ClearingOptions, ContextLayer):
                 return stream
         opened = arrived.opened(editing)
         by_shares = self._by_shares
-        if self.max_context_tokens == "auto" and (by_shares or self.clear_at_least == "pays" or opened.is_unstable):
+        window = None if self.max_context_tokens == "auto" else self.max_context_tokens
+        if window is None and (by_shares or self.clear_at_least == "pays" or opened.is_unstable):
             window = yield from self._window(opened, by_shares)
-        else:  # nothing depends on one that is not stated
-            window = None if self.max_context_tokens == "auto" else self.max_context_tokens
         context = yield from editing.replay(opened, limit=window or 0 if by_shares else 0)
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
