@@ -64,6 +64,11 @@ def object_in(event: bytes) -> WireObject | None:
     return cast("WireObject", found) if isinstance(found, dict) else None
 
 
+def json_bytes(body: Mapping[str, object]) -> bytes:
+    """Return a body as the SDKs write it."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
 def event_bytes(event: Mapping[str, object], *, named: bool) -> bytes:
     """Return an event as it goes over the wire."""
     head = f"event: {event.get('type')}\n" if named else ""

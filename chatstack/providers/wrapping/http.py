@@ -12,13 +12,15 @@ from typing import Any, Protocol, cast
 from chatstack.client.closing import close
 
 RECODED = frozenset({"content-encoding", "content-length", "transfer-encoding"})
-"""Headers that are about the bytes of a body as it came, which we pass on decoded."""
+"""Headers that are about the bytes of a body: we pass on decoded ones, and edited ones."""
 
 _CHUNK = 2**16
 
 
 class Headers(Protocol):
     """Headers, a name more than once perhaps."""
+
+    def __contains__(self, name: str, /) -> bool: ...
 
     def items(self) -> Iterable[tuple[str, str]]: ...
 
@@ -66,6 +68,18 @@ class HttpClient(Protocol):
 def library(of: object) -> Any:
     """Return the HTTP library that an object is of."""
     return sys.modules[type(of).__module__.split(".")[0]]
+
+
+def is_signed(request: HttpRequest) -> bool:
+    """Return True if the headers of a request hold a signature of its body (AWS)."""
+    return "x-amz-date" in request.headers
+
+
+def request_like(first: HttpRequest, body: bytes) -> HttpRequest:
+    """Return a request that is another one with that body."""
+    headers = [(name, value) for name, value in first.headers.multi_items() if name.lower() not in RECODED]
+    make = cast("Callable[..., HttpRequest]", type(first))
+    return make(first.method, first.url, headers=headers, content=body, extensions=first.extensions)
 
 
 def response_like(

@@ -22,7 +22,7 @@ from chatstack.providers.openai import OpenAIChatClient
 from chatstack.providers.openai.sdk import OPENAI
 from chatstack.providers.sdk import Sdk
 from chatstack.providers.wrapping.answers import Answering
-from chatstack.providers.wrapping.http import HttpClient, HttpRequest, HttpResponse, library, with_seam
+from chatstack.providers.wrapping.http import HttpClient, HttpRequest, HttpResponse, is_signed, library, with_seam
 from chatstack.providers.wrapping.turns import Post, Send, Turn, current_turn
 from chatstack.providers.wrapping.wires import WIRES, Wire
 from chatstack.stack.recipe import ChatStack
@@ -92,7 +92,7 @@ def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
     answering = Answering(built, getattr(sys.modules[sdk.name], f"{sdk.client_name}Error"), _tools_of(built))
 
     async def send(request: HttpRequest, *, stream: bool = False, **options: Any) -> HttpResponse:
-        turn = _turn_of(request, sdk, lambda asked: http.send(asked, stream=True, **options), _posting(bare))
+        turn = _turn_of(request, sdk, lambda asked: http.send(asked, stream=True, **options), _posting(bare, sdk))
         if turn is None:
             return await http.send(request, stream=stream, **options)
         return await answering.response(turn, unread=stream)
@@ -169,12 +169,13 @@ def _wire_of(request: HttpRequest, sdk: Sdk[Any]) -> Wire | None:
     return next((wire for wire in WIRES if wire.provider == sdk.name and path.endswith(wire.path)), None)
 
 
-def _posting(bare: _SdkClient) -> Post:
+def _posting(bare: _SdkClient, sdk: Sdk[Any]) -> Post:
     """Return a function that sends a body in the place of a request's, with its address, headers and time limits."""
+    connection_error: type[Exception] = sys.modules[sdk.name].APIConnectionError
 
     async def post(request: HttpRequest, body: WireObject, is_retried: bool) -> HttpResponse:
         headers = {name.lower(): value for name, value in request.headers.items() if name.lower() not in _REBUILT}
-        if "x-amz-date" in headers:  # a signature, of the other body
+        if is_signed(request):  # the signature is of the other body
             headers = {name: value for name, value in headers.items() if not name.startswith(_SIGNATURE)}
         options: dict[str, object] = {"headers": {**headers, _RAW: "stream"}}
         module, limits = library(request), request.extensions.get("timeout")
@@ -182,6 +183,10 @@ def _posting(bare: _SdkClient) -> Post:
             options["timeout"] = module.Timeout(**limits)
         if not is_retried:
             options["max_retries"] = 0
-        return await bare.post(str(request.url), cast_to=module.Response, body=body, options=options)
+        try:
+            return await bare.post(str(request.url), cast_to=module.Response, body=body, options=options)
+        except connection_error as error:
+            cause = error.__cause__ or error
+        raise cause  # the SDK retries what the transport raises, and no error of its own
 
     return post

@@ -18,8 +18,8 @@ from chatstack.providers.failures import failure
 from chatstack.providers.sdk import Sdk
 from chatstack.providers.sending import sendable
 from chatstack.providers.wires import AnswerReader
-from chatstack.providers.wrapping.bodies import events_in, object_in, patched
-from chatstack.providers.wrapping.http import HttpRequest, HttpResponse
+from chatstack.providers.wrapping.bodies import events_in, json_bytes, object_in, patched
+from chatstack.providers.wrapping.http import HttpRequest, HttpResponse, is_signed, request_like
 from chatstack.providers.wrapping.wires import Wire
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
@@ -147,7 +147,9 @@ class Turn:
         after = sendable(request, lambda: self.wire.write(request, name))
         body = patched(self.body, self.wire.write(self.asked, name), after)
         # The SDK retries the call as a whole, until something has been answered, and tools may have run.
-        return await self._post(self.request, body, self.has_answer)
+        if self.has_answer or is_signed(self.request):
+            return await self._post(self.request, body, self.has_answer)
+        return await self._send(request_like(self.request, json_bytes(body)))
 
     def _refuse(self, response: HttpResponse) -> None:
         if response.status_code >= 400:
