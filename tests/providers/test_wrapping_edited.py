@@ -1,16 +1,17 @@
-"""wrap: a request that a layer has edited is retried as one that none has."""
+"""wrap: a request that a layer has edited is signed, retried and refused as one that none has."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import anthropic
 import openai
 import pytest
 
-from chatstack import ChatStack, Truncate, wrap
+from chatstack import ChatStack, FunctionInvoker, Truncate, wrap
 from chatstack.testing.provider_server import Delivery, ServerReply
-from tests.providers.test_wrapping import chunks, completion, history, message, serving
+from tests.providers.test_wrapping import ASKED, CALL, chunks, completion, history, message, serving, weather
 
 EDITED = ChatStack().use(Truncate, max_tokens=400)
 CUT = Delivery(None, then="cut")
@@ -40,5 +41,27 @@ def test_a_broken_connection_is_an_error_of_the_sdk_when_retries_are_over() -> N
                 await wrap(served.openai, EDITED).chat.completions.create(model="m", messages=history(8))
             with pytest.raises(anthropic.APIConnectionError):
                 await wrap(served.anthropic, EDITED).messages.create(model="claude", max_tokens=9, messages=history(8))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("signed", [False, True], ids=["bearer", "signed"])
+def test_credentials_that_a_cloud_owns_are_written_once(signed: bool) -> None:
+    bedrock = pytest.importorskip("openai.providers", reason="this version has no providers").bedrock
+    if signed:
+        pytest.importorskip("botocore")
+    own: dict[str, Any] = {"access_key_id": "a", "secret_access_key": "s"} if signed else {"api_key": "token"}
+
+    async def run() -> None:
+        async with serving(CUT, completion("fine"), completion(None, CALL), completion("Sunny.")) as served:
+            cloud = bedrock(region="us-east-1", base_url=f"{served.server.base_url}/v1", **own)
+            client: Any = openai.AsyncOpenAI(provider=cloud, max_retries=1)
+            stack = ChatStack().use(FunctionInvoker, tools=[weather]).use(Truncate, max_tokens=400)
+            await wrap(client, stack).chat.completions.create(model="m", messages=history(8))
+            answer = await wrap(client, stack).chat.completions.create(model="m", messages=ASKED)
+            await client.close()
+            assert answer.choices[0].message.content == "Sunny."
+            kind = "AWS4-HMAC-SHA256 " if signed else "Bearer token"
+            assert all(each.headers["authorization"].startswith(kind) for each in served.server.requests)
 
     asyncio.run(run())

@@ -172,10 +172,11 @@ def _wire_of(request: HttpRequest, sdk: Sdk[Any]) -> Wire | None:
 def _posting(bare: _SdkClient, sdk: Sdk[Any]) -> Post:
     """Return a function that sends a body in the place of a request's, with its address, headers and time limits."""
     connection_error: type[Exception] = sys.modules[sdk.name].APIConnectionError
+    owns_credentials = getattr(bare, "_provider_runtime", None) is not None  # and refuses those that are there
 
     async def post(request: HttpRequest, body: WireObject, is_retried: bool) -> HttpResponse:
         headers = {name.lower(): value for name, value in request.headers.items() if name.lower() not in _REBUILT}
-        if is_signed(request):  # the signature is of the other body
+        if owns_credentials or is_signed(request):  # the signature is of the other body
             headers = {name: value for name, value in headers.items() if not name.startswith(_SIGNATURE)}
         options: dict[str, object] = {"headers": {**headers, _RAW: "stream"}}
         module, limits = library(request), request.extensions.get("timeout")
