@@ -271,6 +271,7 @@ def test_a_whole_conversation_of_items_goes_out_as_it_came() -> None:
                 {"type": "input_image", "file_id": "file_1"},
                 {"type": "input_file", "file_data": "data:application/pdf;base64,JVBERg==", "filename": "a.pdf"},
                 {"type": "input_file", "file_url": "https://example.org/a.pdf"},
+                {"type": "input_file", "file_data": "https://example.org/a.pdf", "filename": "a.pdf"},
                 {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
             ],
         },

@@ -85,6 +85,8 @@ LOSSLESS: dict[str, list[dict[str, Any]]] = {
                 {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERg==", "filename": "a.pdf"}},
                 {"type": "file", "file": {"file_id": "file_1"}},
                 {"type": "file", "file": {"file_id": "file_1", "file_data": "JVBERg=="}},
+                {"type": "file", "file": {"file_data": "https://example.org/a.pdf", "filename": "a.pdf"}},
+                {"type": "file", "file": {"file_data": "data:text/plain,hello", "filename": "a.txt"}},
                 {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
             ],
         }

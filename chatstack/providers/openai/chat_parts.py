@@ -160,12 +160,15 @@ def _image_from_wire(image: object, where: str) -> Image:
 
 
 def _file_from_wire(file: object) -> File | None:
-    """Return a file, or None if it has both an id and data, or neither: then it is kept as it is."""
+    """Return a file, or None if it has both an id and data, or neither, or an address in their place, as OpenRouter
+    takes it: then it is kept as it is."""
     fields = as_object(file, "file")
     data, file_id, called = fields.get("file_data"), fields.get("file_id"), text_in(fields, "filename")
     if isinstance(file_id, str) and file_id and data is None:
         return File(file_id=file_id, name=called)
     if isinstance(data, str) and data and file_id is None:
         media_type, data = split_data_url(data) or ("", data)
+        if ":" in data:
+            return None
         return File(data=data, media_type=media_type, name=inline_name(called, media_type))
     return None

@@ -105,10 +105,11 @@ def _image_from_wire(fields: Mapping[str, object]) -> Image | None:
 
 
 def _file_from_wire(fields: Mapping[str, object]) -> File | None:
+    """Return a file, or None if it is given in two ways at once, or its data is none: then it is kept as it is."""
     url, data, file_id = (text_in(fields, name) for name in ("file_url", "file_data", "file_id"))
-    if sum(map(bool, (url, data, file_id))) != 1:
-        return None
     media_type, data = split_data_url(data) or ("", data)
+    if sum(map(bool, (url, data, file_id))) != 1 or ":" in data:
+        return None
     name = text_in(fields, "filename")
     name = inline_name(name, media_type) if data else name
     return File(url=url, data=data, media_type=media_type, file_id=file_id, name=name)
