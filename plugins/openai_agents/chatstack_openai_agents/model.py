@@ -121,6 +121,10 @@ class StackModel(Model):
         """Return the advice of the model below."""
         return None if self._below is None else self._below.get_retry_advice(request)
 
+    def _supports_default_prompt_cache_key(self) -> bool:
+        supports = getattr(self._below, "_supports_default_prompt_cache_key", None)  # of OpenAI's models alone
+        return supports is not None and bool(supports())
+
     async def _cleanup_on_run_end(self, owner: object) -> None:
         if self._below is not None:
             await self._below._cleanup_on_run_end(owner)

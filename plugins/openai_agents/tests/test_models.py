@@ -322,6 +322,23 @@ def test_conversations_side_by_side_do_not_meet() -> None:
     asyncio.run(everybody())
 
 
+@pytest.mark.parametrize("takes_one", [False, True])
+def test_the_runner_gives_its_prompt_cache_key_to_a_model_that_takes_one(takes_one: bool) -> None:
+    class Theirs(ScriptedModel):
+        def _supports_default_prompt_cache_key(self) -> bool:
+            return takes_one
+
+    async def run(stacked: bool) -> object:
+        model = Theirs([ModelStep(output=[assistant_message("hi")])])
+        used = StackModel(ChatStack(AgentsModelClient(model)).build()) if stacked else model
+        await Runner.run(Agent("a", model=used), "hello", run_config=RunConfig(group_id="g"))
+        return (model.calls[0].model_settings.extra_args or {}).get("prompt_cache_key")
+
+    bare, stacked = asyncio.run(run(False)), asyncio.run(run(True))
+    assert bare == stacked
+    assert (bare is not None) is takes_one
+
+
 def test_what_is_no_client_or_model_is_refused() -> None:
     model = ScriptedModel([])
     with pytest.raises(WiringError, match="StackModel"):
