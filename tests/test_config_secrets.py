@@ -132,7 +132,7 @@ def test_whose_decisions_a_memory_holds_is_shown_by_neither(capsys: pytest.Captu
     shown = inspected(capsys, tmp_path, {"memory": {"store": store, "scope": SECRET, "max_entries": 7}})
 
     assert shown["memory:"] == "store sqlite, scope (set, not shown), max_entries 7"
-    assert told({"memory": {"scope": SECRET}}).startswith("config: memory.scope: scope=... must name")
+    assert told({"memory": {"scope": SECRET}}).startswith("config: memory.scope: scope=... names whose")
     assert told({"memory": {"store": store, "scope": [SECRET]}}) == "config: memory.scope: expected str, got array"
     assert told({"memory": {"max_entries": "7"}}) == "config: memory.max_entries: expected int, got str: '7'"
 
