@@ -93,7 +93,7 @@ def shortened_to(context: Context, positions: Sequence[int], strategy: str, most
         message = context.messages[position]
         parts = tuple(_shorter(context, message, at, most_tokens, recall) for at in range(len(message.parts)))
         changed = [at for at, old in enumerate(message.parts) if old is not parts[at]]
-        handles = [handle_of(_whole(message, at)) for at in changed if isinstance(parts[at], ToolResult)]
+        handles = [handle_of(_earlier(message, at)[1]) for at in changed if isinstance(parts[at], ToolResult)]
         shortened = message.edited(parts=parts, annotation=annotation_of(context, message, strategy, handles))
         if context.size_of(shortened) < context.sizes[position]:
             found[position] = shortened
@@ -171,32 +171,25 @@ def _sizes(context: Context, at: int) -> list[int]:
     return [context.size_of(alone(each)) for each in results] if len(results) > 1 else [context.sizes[at]]
 
 
-def _unshortened(message: Message, at: int) -> ToolResult:
-    """Return a result before it was shortened, if it was; other edits are never undone."""
-    part, came = cast("ToolResult", message.parts[at]), as_it_came(message, at)
-    if came == part:
-        return part
-    whole = in_full(message, at).output
-    is_ours = any(is_excerpt(part.text, _divided(whole, keep=keep)[1]) for keep in (True, False))
-    return came if is_ours else part
-
-
-def _whole(message: Message, at: int) -> ToolResult:
-    """Return a result as its tool gave it, from which it is shortened; as it is now, if it was edited since."""
-    before = _unshortened(message, at)
-    return in_full(message, at) if before == as_it_came(message, at) else before
+def _earlier(message: Message, at: int) -> tuple[ToolResult, ToolResult]:
+    """Return a result before it was shortened, if it was, and as its tool gave it, from which it is shortened. Other
+    edits are never undone: a result with one is returned as it is, for both."""
+    part, came, whole = cast("ToolResult", message.parts[at]), as_it_came(message, at), in_full(message, at)
+    if came == part or any(is_excerpt(part.text, _divided(whole.output, keep=keep)[1]) for keep in (True, False)):
+        return came, whole
+    return part, part
 
 
 def _shorter(context: Context, message: Message, at: int, most_tokens: float, recall: str) -> Part:
     """Shorten a part to at most ``most_tokens`` if it may be shortened; return any other as it is."""
     part = message.parts[at]
     if isinstance(part, ToolResult):
-        result = _unshortened(message, at)
+        result, whole = _earlier(message, at)
         if context.size_of(alone(result)) <= most_tokens:
             return part
         # A result edited by another layer cannot be recalled as it is now, and must not be as it came.
         known = recall if as_it_came(message, at) == result else ""
-        return _shorter_result(context, _whole(message, at), most_tokens, known)
+        return _shorter_result(context, whole, most_tokens, known)
     if isinstance(part, Text) and message.mark == "summary" and context.size_of(message) > most_tokens:
         return _shorter_summary(context, message, part, most_tokens)
     return part
