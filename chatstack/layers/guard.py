@@ -110,7 +110,7 @@ class ContextWindowGuard(ContextLayer):
         if self.max_context_tokens == "auto":
             window = yield from call(self.windows.of, self.inner, model)
         else:
-            window = self.services.windows.learnt(self.inner, model)
+            window = self.windows.learnt(self.inner, model)
         limit = self._tighter(opened, window)
         if limit is None:
             if self._editing.is_news("window", opened):
@@ -147,7 +147,7 @@ class ContextWindowGuard(ContextLayer):
         context = yield from self._editing.replay(opened, limit=limit if self.prune_on_overflow else 0)
         expected = context.as_expected()
         tokens = expected.tokens
-        self.services.telemetry.weighed(tokens, limit)
+        self.telemetry.weighed(tokens, limit)
         context = context if self.prune_on_overflow or self.strict else expected  # or nothing is decided here
         size = tokens if context is expected else max(context.tokens, min(tokens, limit))
         reached = level_of(size, limit, self.warning_threshold)
