@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from typing import Any
 
 import anthropic
@@ -63,5 +64,36 @@ def test_credentials_that_a_cloud_owns_are_written_once(signed: bool) -> None:
             assert answer.choices[0].message.content == "Sunny."
             kind = "AWS4-HMAC-SHA256 " if signed else "Bearer token"
             assert all(each.headers["authorization"].startswith(kind) for each in served.server.requests)
+
+    asyncio.run(run())
+
+
+def sign(request: Any) -> None:
+    request.headers["x-digest"] = hashlib.sha256(request.read()).hexdigest()
+
+
+class SignsOpenAI(openai.AsyncOpenAI):
+    async def _prepare_request(self, request: Any) -> None:
+        sign(request)
+
+
+class SignsAnthropic(anthropic.AsyncAnthropic):
+    async def _prepare_request(self, request: Any) -> None:
+        sign(request)
+
+
+def test_a_client_that_signs_its_requests_signs_what_is_sent() -> None:
+    async def run() -> None:
+        whole = ServerReply.json(message({"type": "text", "text": "fine"}))
+        async with serving(CUT, completion("fine"), CUT, whole) as served:
+            base = served.server.base_url
+            chat: Any = wrap(SignsOpenAI(api_key="k", base_url=f"{base}/v1", max_retries=1), EDITED)
+            await chat.chat.completions.create(model="m", messages=history(8))
+            other: Any = wrap(SignsAnthropic(api_key="k", base_url=base, max_retries=1), EDITED)
+            await other.messages.create(model="claude", max_tokens=9, messages=history(8))
+            for each in served.server.requests:
+                assert each.headers["x-digest"] == hashlib.sha256(each.body).hexdigest()
+            await chat.close()
+            await other.close()
 
     asyncio.run(run())

@@ -26,6 +26,8 @@ class Headers(Protocol):
 
     def multi_items(self) -> list[tuple[str, str]]: ...
 
+    def pop(self, name: str, /) -> str: ...
+
 
 class HttpRequest(Protocol):
     """A request as the SDK has built it."""
@@ -68,11 +70,6 @@ class HttpClient(Protocol):
 def library(of: object) -> Any:
     """Return the HTTP library that an object is of."""
     return sys.modules[type(of).__module__.split(".")[0]]
-
-
-def is_signed(request: HttpRequest) -> bool:
-    """Return True if the headers of a request hold a signature of its body (AWS)."""
-    return "x-amz-date" in request.headers
 
 
 def request_like(first: HttpRequest, body: bytes) -> HttpRequest:

@@ -22,7 +22,7 @@ from chatstack.providers.openai import OpenAIChatClient
 from chatstack.providers.openai.sdk import OPENAI
 from chatstack.providers.sdk import Sdk
 from chatstack.providers.wrapping.answers import Answering
-from chatstack.providers.wrapping.http import HttpClient, HttpRequest, HttpResponse, is_signed, library, with_seam
+from chatstack.providers.wrapping.http import HttpClient, HttpRequest, HttpResponse, library, with_seam
 from chatstack.providers.wrapping.turns import Post, Send, Turn, current_turn
 from chatstack.providers.wrapping.wires import WIRES, Wire
 from chatstack.stack.recipe import ChatStack
@@ -42,6 +42,8 @@ class _SdkClient(Protocol):
     def with_options(self, **options: Any) -> Any: ...
 
     def post(self, path: str, *, cast_to: object, body: object, options: object) -> Awaitable[HttpResponse]: ...
+
+    async def _prepare_request(self, request: HttpRequest) -> None: ...
 
 
 class Named(Protocol):
@@ -92,7 +94,14 @@ def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
     answering = Answering(built, getattr(sys.modules[sdk.name], f"{sdk.client_name}Error"), _tools_of(built))
 
     async def send(request: HttpRequest, *, stream: bool = False, **options: Any) -> HttpResponse:
-        turn = _turn_of(request, sdk, lambda asked: http.send(asked, stream=True, **options), _posting(bare, sdk))
+        async def sent(asked: HttpRequest) -> HttpResponse:
+            if asked is not request:
+                for name in _signature(bare, asked):
+                    asked.headers.pop(name)
+                await bare._prepare_request(asked)  # pyright: ignore[reportPrivateUsage]
+            return await http.send(asked, stream=True, **options)
+
+        turn = _turn_of(request, sdk, sent, _posting(bare))
         if turn is None:
             return await http.send(request, stream=stream, **options)
         return await answering.response(turn, unread=stream)
@@ -169,25 +178,24 @@ def _wire_of(request: HttpRequest, sdk: Sdk[Any]) -> Wire | None:
     return next((wire for wire in WIRES if wire.provider == sdk.name and path.endswith(wire.path)), None)
 
 
-def _posting(bare: _SdkClient, sdk: Sdk[Any]) -> Post:
-    """Return a function that sends a body in the place of a request's, with its address, headers and time limits."""
-    connection_error: type[Exception] = sys.modules[sdk.name].APIConnectionError
+def _signature(bare: _SdkClient, request: HttpRequest) -> list[str]:
+    """Return the headers that the SDK writes anew for another body: a signature (AWS), or credentials that it owns."""
     owns_credentials = getattr(bare, "_provider_runtime", None) is not None  # and refuses those that are there
+    if not owns_credentials and "x-amz-date" not in request.headers:
+        return []
+    return [name.lower() for name, _ in request.headers.items() if name.lower().startswith(_SIGNATURE)]
 
-    async def post(request: HttpRequest, body: WireObject, is_retried: bool) -> HttpResponse:
-        headers = {name.lower(): value for name, value in request.headers.items() if name.lower() not in _REBUILT}
-        if owns_credentials or is_signed(request):  # the signature is of the other body
-            headers = {name: value for name, value in headers.items() if not name.startswith(_SIGNATURE)}
+
+def _posting(bare: _SdkClient) -> Post:
+    """Return a function that sends a body in the place of a request's, with its address, headers and time limits."""
+
+    async def post(request: HttpRequest, body: WireObject) -> HttpResponse:
+        dropped = {*_REBUILT, *_signature(bare, request)}
+        headers = {name.lower(): value for name, value in request.headers.items() if name.lower() not in dropped}
         options: dict[str, object] = {"headers": {**headers, _RAW: "stream"}}
         module, limits = library(request), request.extensions.get("timeout")
         if limits is not None:
             options["timeout"] = module.Timeout(**limits)
-        if not is_retried:
-            options["max_retries"] = 0
-        try:
-            return await bare.post(str(request.url), cast_to=module.Response, body=body, options=options)
-        except connection_error as error:
-            cause = error.__cause__ or error
-        raise cause  # the SDK retries what the transport raises, and no error of its own
+        return await bare.post(str(request.url), cast_to=module.Response, body=body, options=options)
 
     return post

@@ -19,7 +19,7 @@ from chatstack.providers.sdk import Sdk
 from chatstack.providers.sending import sendable
 from chatstack.providers.wires import AnswerReader
 from chatstack.providers.wrapping.bodies import events_in, json_bytes, object_in, patched
-from chatstack.providers.wrapping.http import HttpRequest, HttpResponse, is_signed, request_like
+from chatstack.providers.wrapping.http import HttpRequest, HttpResponse, request_like
 from chatstack.providers.wrapping.wires import Wire
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
@@ -27,8 +27,9 @@ from chatstack.values.responses import ChatUpdate
 _TAIL_SECONDS = 1.0
 
 Send = Callable[[HttpRequest], Awaitable[HttpResponse]]
-Post = Callable[[HttpRequest, WireObject, bool], Awaitable[HttpResponse]]
-"""Sends a body in the place of the request's own; True if the SDK is to retry by itself."""
+"""Sends a request, prepared anew if it is not the one that the SDK has built."""
+Post = Callable[[HttpRequest, WireObject], Awaitable[HttpResponse]]
+"""Sends a body in the place of the request's own, and retries by itself."""
 
 
 @dataclass(slots=True, eq=False)
@@ -147,8 +148,8 @@ class Turn:
         after = sendable(request, lambda: self.wire.write(request, name))
         body = patched(self.body, self.wire.write(self.asked, name), after)
         # The SDK retries the call as a whole, until something has been answered, and tools may have run.
-        if self.has_answer or is_signed(self.request):
-            return await self._post(self.request, body, self.has_answer)
+        if self.has_answer:
+            return await self._post(self.request, body)
         return await self._send(request_like(self.request, json_bytes(body)))
 
     def _refuse(self, response: HttpResponse) -> None:
