@@ -96,9 +96,10 @@ def test_a_price_is_the_arguments_of_per_million_or_all_its_rates() -> None:
         ({"input": -1, "output": 1}, r"layers\[0\]\.price\.input: expected a number >= 0\.0: -1\.0"),
         ({"input": 1, "output": float("inf")}, r"layers\[0\]\.price\.output: .*inf must be dollars for a million"),
         ({"input": 1, "output": 1, "cache_reed": 1}, r"layers\[0\]\.price\.cache_reed: .*did you mean 'cache_read'\?"),
+        ({1: 2}, r"layers\[0\]\.price: 1 is not a name; keys are text"),
         ({"input": {"base": 1}, "output": 1}, r"layers\[0\]\.price: expected object \| null, got int - at \$\.output"),
     ],
 )
-def test_what_is_wrong_with_a_price_is_told_with_its_place(price: dict[str, object], told: str) -> None:
+def test_what_is_wrong_with_a_price_is_told_with_its_place(price: dict[object, object], told: str) -> None:
     with pytest.raises(WiringError, match=told):
         budget(price)

@@ -10,7 +10,7 @@ from chatstack import plugins
 from chatstack.client.wiring import name_of
 from chatstack.config.options import REQUIRED, Option, service_options, takes_any, unhinted
 from chatstack.config.spellings import short_form
-from chatstack.config.values import MESSAGE_CHARS, Config, converted, cut, key_shown, kind_of, nearest_to
+from chatstack.config.values import MESSAGE_CHARS, Config, converted, cut, key_shown, kind_of, nearest_to, table
 from chatstack.errors import WiringError
 
 _FOUND_ANYWHERE = 4
@@ -65,7 +65,7 @@ def told_at(
 def taken(option: Option, value: object, place: str, *, layer: str = "") -> object:
     """Convert the value to the option's type hint. Raises ``WiringError``."""
     if (short := short_form(option.hint, value)) is not None:
-        given = arguments(short, cast("Config", value), place, None)
+        given = arguments(short, table(value, place), place, None)
         return made_of(short, given, place, None, wanted=option.name, methods=())
     hides = option.hides(value)
     return converted(value, option.hint, place, layer=layer, parameter=option.name, is_hidden=hides)
