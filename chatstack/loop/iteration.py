@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
+from decimal import Decimal
 from functools import partial
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from chatstack.layers.budget import Budget, answering
 from chatstack.layers.spending import Account, Meter
 from chatstack.loop.calling import called
 from chatstack.loop.context import CancelledRun, IterativeContext, PaidOut
-from chatstack.loop.journal import IterationStarted, Journalled, ModelAnswered, ToolEnded, ToolStarted
+from chatstack.loop.journal import AnswerBrokeOff, IterationStarted, Journalled, ModelAnswered, ToolEnded, ToolStarted
 from chatstack.loop.results import IterationRecord, ToolCallResult
 from chatstack.loop.settings import LoopSettings
 from chatstack.loop.workspace import Workspace
@@ -158,7 +159,7 @@ class Iteration:
             answer = await self._context.cancellation.ending(self._whole_answer(request, paid))
         except Exception as error:
             if paid.tokens:
-                await self._journal.write(self._journalled(ChatResponse(messages=()), paid))
+                await self._journal.write(AnswerBrokeOff(paid.usage, paid.overhead, self._cost(paid)))
             if isinstance(error, BudgetExceeded):
                 raise PaidOut from error
             raise
@@ -166,11 +167,11 @@ class Iteration:
             self.spent = self.spent + paid.usage
             self._account.include(paid.usage, paid.overhead, paid.cost)
             self._count(paid.usage, paid.overhead)
-        return self._journalled(answer, paid)
+        finish, model = answer.finish_reason, answer.model
+        return ModelAnswered(answer.messages, paid.usage, paid.overhead, finish, model, self._cost(paid))
 
-    def _journalled(self, answer: ChatResponse, paid: Account) -> ModelAnswered:
-        cost = paid.cost if self._loop.asked_price is not None else None
-        return ModelAnswered(answer.messages, paid.usage, paid.overhead, answer.finish_reason, answer.model, cost)
+    def _cost(self, paid: Account) -> Decimal | None:
+        return paid.cost if self._loop.asked_price is not None else None
 
     async def _whole_answer(self, request: ChatRequest, paid: Account) -> ChatResponse:
         meter = Meter(paid, self._loop.allowance, self._loop.asked_price)

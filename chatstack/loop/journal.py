@@ -31,14 +31,21 @@ class IterationStarted(msgspec.Struct, frozen=True, tag="iteration_started", omi
 
 
 class ModelAnswered(msgspec.Struct, frozen=True, tag="model_answered", omit_defaults=True):
-    """The response of a model call; without messages, what one that broke off has used. ``cost`` is in dollars, with
-    summaries; None if no cost was limited."""
+    """The response of a model call. ``cost`` is in dollars, with summaries; None if no cost was limited."""
 
     messages: tuple[Message, ...]
     usage: Usage
     overhead_usage: Usage
     finish_reason: FinishReason | None
     model: str = ""
+    cost: Decimal | None = None
+
+
+class AnswerBrokeOff(msgspec.Struct, frozen=True, tag="answer_broke_off", omit_defaults=True):
+    """What a model call that broke off has used, and cost; the call is made again."""
+
+    usage: Usage
+    overhead_usage: Usage
     cost: Decimal | None = None
 
 
@@ -68,7 +75,7 @@ class IterationEnded(msgspec.Struct, frozen=True, tag="iteration_ended", omit_de
     reason: EndReason | None = None
 
 
-Entry: TypeAlias = IterationStarted | ModelAnswered | ToolStarted | ToolEnded | IterationEnded
+Entry: TypeAlias = IterationStarted | ModelAnswered | AnswerBrokeOff | ToolStarted | ToolEnded | IterationEnded
 """One line of a journal."""
 
 
@@ -113,7 +120,7 @@ def histories(entries: Sequence[Entry]) -> list[tuple[Message, ...]]:
                 if prompt:
                     found.append((*prompt, *_answered(answers, [results[at] for at in sorted(results)])))
                 prompt, answers, results = () if entry is None else entry.prompt, [], {}
-            case ToolStarted():
+            case ToolStarted() | AnswerBrokeOff():
                 pass
             case other:  # pyright: ignore[reportUnnecessaryComparison]
                 raise _no_entry("histories", other)
@@ -149,14 +156,14 @@ class Journalled:
         self._is_broken = False
         self._written = b""
         self.finished: list[IterationEnded] = []
-        self.paid: list[ModelAnswered] = []
-        """All answers of the model in the journal, of every iteration."""
+        self.paid: list[ModelAnswered | AnswerBrokeOff] = []
+        """All answers of the model in the journal, of every iteration, and those that broke off."""
         self.state: dict[str, Any] | None = None
         """The last ``context.state`` that was written, if any."""
         self.started: IterationStarted | None = None
         """The unfinished iteration, if there is one."""
         self._answers: list[ModelAnswered] = []
-        self.broken: list[ModelAnswered] = []
+        self.broken: list[AnswerBrokeOff] = []
         """Answers of the unfinished iteration that broke off."""
         self._tools_started: set[tuple[int, int]] = set()
         self._tools_ended: dict[tuple[int, int], ToolEnded] = {}
@@ -181,7 +188,10 @@ class Journalled:
                     self._forget_iteration()
                     self.started = entry
                 case ModelAnswered():
-                    (self._answers if entry.messages else self.broken).append(entry)
+                    self._answers.append(entry)
+                    self.paid.append(entry)
+                case AnswerBrokeOff():
+                    self.broken.append(entry)
                     self.paid.append(entry)
                 case ToolStarted():
                     self._tools_started.add((entry.round, entry.position))

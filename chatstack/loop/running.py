@@ -17,7 +17,7 @@ from chatstack.layers.spending import Account
 from chatstack.loop.calling import called
 from chatstack.loop.context import CancelledRun, IterativeContext, PaidOut
 from chatstack.loop.iteration import Iteration
-from chatstack.loop.journal import IterationEnded, Journalled
+from chatstack.loop.journal import IterationEnded, Journalled, ModelAnswered
 from chatstack.loop.results import EndReason, IterationRecord, IterativeResult
 from chatstack.loop.settings import LoopSettings
 from chatstack.telemetry.content import as_attributes, content_of, shown_input, shown_output
@@ -129,7 +129,8 @@ class IterativeRun(Closing):
             if answered.cost is not None:
                 self._account.include(answered.usage, answered.overhead_usage, answered.cost)
                 continue
-            self._account.add(answered.usage, loop.allowance.price_of_answer(answered.model, loop.asked_price))
+            model = answered.model if isinstance(answered, ModelAnswered) else ""
+            self._account.add(answered.usage, loop.allowance.price_of_answer(model, loop.asked_price))
             self._account.add(answered.overhead_usage, loop.asked_price, is_overhead=True)
         for ended in journal.finished:
             context.records.append(ended.record)

@@ -25,7 +25,7 @@ from chatstack import (
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ProviderInfo
 from chatstack.loop.context import IterativeContext
-from chatstack.loop.journal import Entry, ModelAnswered, histories
+from chatstack.loop.journal import AnswerBrokeOff, Entry, ModelAnswered, histories
 from chatstack.loop.results import IterativeResult
 from chatstack.testing import Answer, ScriptedClient
 from chatstack.tokens.prices import price_of
@@ -131,6 +131,7 @@ def test_what_an_answer_that_broke_off_has_cost_counts_after_a_resume(ends: str)
 
     ended = run(looped(TellsEarly(break_off), max_cost=1, journal=journal), context)
     assert (ended.reason, ended.usage) == (ends, Usage(2_000, 10))
+    assert isinstance(journal.written[-1], AnswerBrokeOff)  # an older version refuses it, and takes it for no answer
     resumed = run(looped(TellsEarly(None), max_cost=1, journal=journal), fresh(run_id="r"))
     assert (resumed.reason, resumed.text, resumed.usage) == ("answered", "so", Usage(3_000, 20))
     assert resumed.cost == cost_of("gpt-4o-mini", resumed.usage)

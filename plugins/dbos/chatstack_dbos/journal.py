@@ -49,7 +49,7 @@ class DBOSJournal:
         for _ in found:
             # DBOS counts the steps of an execution. What the journal has is not asked for again, only counted.
             self._workflow.copy().run(DBOS.reserve_step)
-        self.answers = sum(map(_is_answer, found))
+        self.answers = sum(isinstance(each, ModelAnswered) for each in found)
         return found
 
     async def append(self, run_id: str, number: int, entry: Entry) -> None:
@@ -69,7 +69,7 @@ class DBOSJournal:
             # was there was read by ``entries``: so this step is of the execution that has the run by now.
             raise dbos_error.DBOSWorkflowConflictIDError(self.key)
         self.written_at = started
-        self.answers += _is_answer(entry)
+        self.answers += isinstance(entry, ModelAnswered)
 
     @contextmanager
     def cut_off(self) -> Generator[None]:
@@ -90,11 +90,6 @@ def _entry(run_id: str, number: int, step: StepInfo) -> Entry:
     if not isinstance(record, Step) or record.number != number or step["function_id"] != number + 1:
         raise StoreError(f"step {number + 1} of run {run_id!r} is none of this package's, or cannot be read")
     return record.entry
-
-
-def _is_answer(entry: Entry) -> bool:
-    """Return True for an answer of the model; one that broke off is asked for again."""
-    return isinstance(entry, ModelAnswered) and bool(entry.messages)
 
 
 def outside_workflow() -> contextvars.Context:
