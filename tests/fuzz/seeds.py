@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from chatstack import Message, ToolCall
-from chatstack.loop.journal import Entry, IterationEnded, IterationStarted, ModelAnswered, ToolEnded, ToolStarted
+from chatstack.loop.journal import (
+    AnswerBrokeOff,
+    Entry,
+    IterationEnded,
+    IterationStarted,
+    ModelAnswered,
+    ToolEnded,
+    ToolStarted,
+)
 from chatstack.loop.results import IterationRecord
 from chatstack.values.parts import ToolResult
 from chatstack.values.responses import Usage
@@ -193,6 +201,7 @@ layers:
 ENTRIES: tuple[Entry, ...] = (
     IterationStarted(0, (Message.user("a"),), state={"a": [1, None]}),
     ModelAnswered((Message.assistant("b", ToolCall("c", "look")),), Usage(1, 1), Usage(), "tool_calls", "m"),
+    AnswerBrokeOff(Usage(1), Usage()),
     ToolStarted(0, 0),
     ToolEnded(0, 0, ToolResult("c", "look", "d")),
     IterationEnded(IterationRecord(iteration=0, text="b"), ()),
