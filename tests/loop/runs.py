@@ -11,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 from chatstack import ChatClient, ChatOptions, Message, Resolver, Telemetry, ToolCall, tool
 from chatstack.loop.context import IterativeContext
 from chatstack.loop.iterative import IterativeLoop
-from chatstack.loop.journal import Journal
+from chatstack.loop.journal import Entry, Journal
 from chatstack.loop.results import IterationRecord, IterativeResult
 from chatstack.loop.settings import Completion, LoopMode, Prompt
 from chatstack.loop.workspace import MemoryWorkspace, Workspace
@@ -38,6 +38,20 @@ def note(workspace: Injected[MemoryWorkspace], text: str) -> str:
 async def look(what: str) -> str:
     """Looks something up."""
     return f"saw {what}"
+
+
+class InMemory:
+    """A journal that outlives its loop."""
+
+    def __init__(self) -> None:
+        self.written: list[Entry] = []
+
+    async def entries(self, run_id: str) -> Sequence[Entry]:
+        return tuple(self.written)
+
+    async def append(self, run_id: str, number: int, entry: Entry) -> None:
+        assert number == len(self.written)
+        self.written.append(entry)
 
 
 def numbered(context: IterativeContext) -> str:

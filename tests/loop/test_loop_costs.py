@@ -25,26 +25,12 @@ from chatstack import (
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ProviderInfo
 from chatstack.loop.context import IterativeContext
-from chatstack.loop.journal import AnswerBrokeOff, Entry, ModelAnswered, histories
+from chatstack.loop.journal import AnswerBrokeOff, ModelAnswered, histories
 from chatstack.loop.results import IterativeResult
 from chatstack.testing import Answer, ScriptedClient
 from chatstack.tokens.prices import price_of
 from chatstack.values.responses import FinishReason
-from tests.loop.runs import call, fresh, look, looped, run
-
-
-class InMemory:
-    """A journal that outlives its loop."""
-
-    def __init__(self) -> None:
-        self.written: list[Entry] = []
-
-    async def entries(self, run_id: str) -> Sequence[Entry]:
-        return tuple(self.written)
-
-    async def append(self, run_id: str, number: int, entry: Entry) -> None:
-        assert number == len(self.written)
-        self.written.append(entry)
+from tests.loop.runs import InMemory, call, fresh, look, looped, run
 
 
 def model(answers: Sequence[Answer], name: str = "gpt-4o") -> ScriptedClient:

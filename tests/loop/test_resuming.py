@@ -22,7 +22,7 @@ from chatstack.loop.workspace import MemoryWorkspace
 from chatstack.stores.sqlite_journal import SQLiteJournal
 from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
 from chatstack.tools.parameters import ToolContext
-from tests.loop.runs import Options, asked, call, fresh, look, looped, numbered, outputs, run
+from tests.loop.runs import InMemory, Options, asked, call, fresh, look, looped, numbered, outputs, run
 
 
 def journalled(
@@ -314,22 +314,18 @@ def test_a_journal_that_fails_in_the_middle_ends_the_run_and_it_goes_on_when_the
     assert second.reason == "answered"
 
 
-class Hiccup:
+class Hiccup(InMemory):
     """A journal in memory, which fails for one entry; nothing of it waits."""
 
     def __init__(self, at: int) -> None:
+        super().__init__()
         self.at = at
-        self.written: list[Entry] = []
-
-    async def entries(self, run_id: str) -> Sequence[Entry]:
-        return list(self.written)
 
     async def append(self, run_id: str, number: int, entry: Entry) -> None:
         if len(self.written) == self.at:
             self.at = -1
             raise StoreError("busy")
-        assert number == len(self.written)
-        self.written.append(entry)
+        await super().append(run_id, number, entry)
 
 
 def test_after_an_entry_that_could_not_be_written_none_is_written_and_no_tool_is_begun() -> None:
