@@ -42,7 +42,7 @@ class ModelAnswered(msgspec.Struct, frozen=True, tag="model_answered", omit_defa
 
 
 class AnswerBrokeOff(msgspec.Struct, frozen=True, tag="answer_broke_off", omit_defaults=True):
-    """What a model call that broke off has used, and cost; the call is made again."""
+    """Usage and cost of a model call that broke off; the call is made again."""
 
     usage: Usage
     overhead_usage: Usage
