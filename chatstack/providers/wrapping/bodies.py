@@ -66,10 +66,14 @@ def object_in(event: bytes) -> WireObject | None:
 
 def json_bytes(body: Mapping[str, object]) -> bytes:
     """Return a body as the SDKs write it."""
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    return _json(body).encode()
 
 
 def event_bytes(event: Mapping[str, object], *, named: bool) -> bytes:
     """Return an event as it goes over the wire."""
     head = f"event: {event.get('type')}\n" if named else ""
-    return f"{head}data: {json.dumps(event, ensure_ascii=False, separators=(',', ':'))}\n\n".encode(errors="replace")
+    return f"{head}data: {_json(event)}\n\n".encode(errors="replace")
+
+
+def _json(fields: Mapping[str, object]) -> str:
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
