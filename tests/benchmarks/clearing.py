@@ -35,9 +35,6 @@ from langchain_core.messages.utils import count_tokens_approximately
 from results import Run  # beside this file
 
 import chatstack
-from chatstack.context.memory.memory import ContextMemory
-from chatstack.tokens.counter import char_counter
-from chatstack.values.responses import ChatUpdate
 
 ROUNDS = 9
 CALLS = 500
@@ -54,7 +51,7 @@ Objects = Literal["same", "fresh", "read"]
 Ours = list[chatstack.Message]
 Theirs = list[AnyMessage]
 
-counter = char_counter(4)
+counter = chatstack.CharCounter(4)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[chatstack.Message]).decode
 
@@ -296,7 +293,7 @@ def recognition(run: Run) -> dict[str, list[float]]:
 
 
 def recognition_round(sample: Sample) -> dict[str, float]:
-    memory, unseen = ContextMemory(), sample.fresh(5_000)
+    memory, unseen = chatstack.ContextMemory(), sample.fresh(5_000)
     kept, fresh, longer = sample.fresh(5_000), sample.fresh(5_000), sample.fresh(5_000)
     memory.recognise(kept[:4_998])
     longer.append(chatstack.Message.user("go on"))
@@ -307,7 +304,7 @@ def recognition_round(sample: Sample) -> dict[str, float]:
         "the same length again, fresh objects": seconds_of(lambda: memory.recognise(fresh)),
         "one longer, fresh objects": seconds_of(lambda: memory.recognise(longer)),
     }
-    new = ContextMemory()
+    new = chatstack.ContextMemory()
     times["5,000 messages never seen: taken in"] = seconds_of(lambda: new.recognise(unseen))
     seen = new.recognise(unseen)
     times["5,000 messages never seen: digested, every beginning"] = seconds_of(lambda: seen.links)
@@ -339,9 +336,9 @@ class FakeModel(chatstack.ChatFronts):
         self.seconds += time.process_time() - started
         return await chatstack.ChatStream.primed(self.play(tokens))
 
-    async def play(self, tokens: int) -> AsyncGenerator[ChatUpdate, None]:
-        yield ChatUpdate(text="fine")
-        yield ChatUpdate(message_done=self.done, usage=chatstack.Usage(tokens, 1), finish_reason="stop")
+    async def play(self, tokens: int) -> AsyncGenerator[chatstack.ChatUpdate, None]:
+        yield chatstack.ChatUpdate(text="fine")
+        yield chatstack.ChatUpdate(message_done=self.done, usage=chatstack.Usage(tokens, 1), finish_reason="stop")
 
 
 def size_of(message: chatstack.Message) -> int:

@@ -30,7 +30,6 @@ from agent_framework.observability import ChatTelemetryLayer
 from results import Run  # beside this file
 
 import chatstack
-from chatstack.values.responses import ChatUpdate
 
 ROUNDS = 9
 CALLS = 300
@@ -101,14 +100,14 @@ def report(run: Run, subject: str, other_subject: str, pairs: list[tuple[float, 
 
 class FakeModel(chatstack.ChatFronts):
     def __init__(self, chunks: int = 1) -> None:
-        self.updates = [ChatUpdate(text="fine")] * chunks
+        self.updates = [chatstack.ChatUpdate(text="fine")] * chunks
         done = chatstack.Message.assistant("fine" * chunks)
-        self.updates.append(ChatUpdate(message_done=done, usage=chatstack.Usage(1, 1), finish_reason="stop"))
+        self.updates.append(chatstack.ChatUpdate(message_done=done, usage=chatstack.Usage(1, 1), finish_reason="stop"))
 
     async def send(self, request: chatstack.ChatRequest, /) -> chatstack.ChatStream:
         return await chatstack.ChatStream.primed(self.play())
 
-    async def play(self) -> AsyncGenerator[ChatUpdate, None]:
+    async def play(self) -> AsyncGenerator[chatstack.ChatUpdate, None]:
         for update in self.updates:
             yield update
 
