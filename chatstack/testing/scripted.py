@@ -41,7 +41,7 @@ class ScriptedClient(ChatFronts):
         counter: TokenCounter | None = None,
         delay_seconds: float | None = None,
     ) -> None:
-        if isinstance(answers, str | Message):
+        if isinstance(answers, str | Message) or not isinstance(answers, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError("ScriptedClient: answers must be a list, also of a single one: ScriptedClient([...])")
         self.answers = list(answers)
         if not self.answers:

@@ -102,6 +102,12 @@ def test_what_cannot_be_played_is_refused_when_the_client_is_made(answer: Any, t
         ScriptedClient(["fine", answer])
 
 
+@pytest.mark.parametrize("answers", ["fine", Message.assistant("fine"), lambda request: "fine", None, 3])
+def test_answers_that_are_no_list_are_refused(answers: Any) -> None:
+    with pytest.raises(ValueError, match="answers must be a list, also of a single one"):
+        ScriptedClient(answers)
+
+
 def test_an_error_in_the_place_of_an_answer_refuses_the_request() -> None:
     client = ScriptedClient([ServerError("down"), "fine"])
     with pytest.raises(ServerError, match="down"):
