@@ -92,6 +92,8 @@ def run(
                 print(f"round {number + 1} of {rounds}: {name}", file=sys.stderr, flush=True)
                 for side in (0, 1) if number % 2 == 0 else (1, 0):
                     found[side].append(run_one(checkouts[side], name, "--rounds", "1", json=out))
+                    if found[side][-1]["commit"] != found[side][0]["commit"]:  # not at the end, when hours are lost
+                        sys.exit(f"{checkouts[side]} has changed meanwhile: compare checkouts in which nobody works")
     pair = f"{os.getpid()}-{os.urandom(8).hex()}"
     before, after = ({**results.joined(parts), "interleaved": pair} for parts in found)
     return before, after
