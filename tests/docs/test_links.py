@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,10 @@ def test_every_page_is_told_to_readers_that_are_programs() -> None:
     lacking = [page for page in DOCS.rglob("*.md") if f"({page.relative_to(DOCS).as_posix()})" not in told]
     assert lacking == [], REMEDY
     assert told == llms(), REMEDY
+
+
+def test_names_in_the_architecture_are_in_the_code() -> None:
+    files = [path for path in (ROOT / "chatstack").rglob("*.*") if path.suffix in (".py", ".js")]
+    words = {word for path in files for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    names = re.findall(r"`([A-Za-z_][\w.]*)(?:\(.*?\))?`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+    assert set(names) - {path.name for path in files} - {name for name in names if words >= {*name.split(".")}} == set()
