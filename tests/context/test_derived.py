@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from chatstack import CharCounter, ContextMemory, Message
+from chatstack.context.histories import history
 from chatstack.context.histories.conversations import Form
+from chatstack.context.histories.digests import next_links
 from chatstack.context.histories.recognised import Recognised
 
 TALK = tuple(Message.assistant(f"{at}") if at % 2 else Message.user(f"{at}") for at in range(40))
@@ -60,6 +64,29 @@ def test_what_a_dropped_form_weighed_is_given_back() -> None:
     form_of(memory, 2, 15)
     form_of(alone, 2, 15)
     assert memory.held_bytes == alone.held_bytes
+
+
+def test_a_level_is_kept_under_the_messages_as_they_came() -> None:
+    """Under these a conversation is forgotten, and known again where its history is new."""
+    memory = ContextMemory()
+    memory.set_level("guard", form_of(memory, 3, 11), 1)
+    assert [memory.level("guard", memory.recognise(TALK[:at], f"yours {at}")) for at in (9, 13)] == [0, 1]
+    memory.forget(messages=TALK[:15])
+    assert memory.level("guard", form_of(memory, 3, 17)) == 0
+
+
+def test_an_edited_form_is_not_digested_for_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = ContextMemory()
+    memory.set_level("guard", memory.recognise([Message.user("another conversation")]), 1)
+    form, digested = form_of(memory, 3, 11), list[int]()
+
+    def counting(link: bytes, new: Sequence[Message], key: bytes) -> list[bytes]:
+        digested.append(len(new))
+        return next_links(link, new, key)
+
+    monkeypatch.setattr(history, "next_links", counting)
+    memory.set_level("guard", form, 1 + memory.level("guard", form))
+    assert digested == [11]
 
 
 def test_the_forms_of_a_conversation_have_one_past() -> None:

@@ -213,6 +213,7 @@ class ContextMemory:
         """Keep the warning level of a conversation."""
         if not isinstance(who, str):
             who.conversation.levels[owner] = level
+            who = who.came or who
         key = who if isinstance(who, str) else who.links[who.length - 1]
         with self._lock:
             self._levels.put((owner, key), level)
@@ -329,6 +330,7 @@ class ContextMemory:
         return Chosen(known.record, known.covers, seen.length, edition)
 
     def _level_of_beginning(self, owner: str, who: Recognised) -> int:
+        who = who.came or who  # of an edited form: what came is digested for its choices, too
         links = who.links
         with self._lock:
             found = (self._levels.get((owner, links[at])) for at in range(who.length - 1, -1, -1))
