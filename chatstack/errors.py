@@ -36,29 +36,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from chatstack.values import errors
+from chatstack.values.messages import Message
+from chatstack.values.responses import ChatResponse, Usage
 
-class ChatStackError(Exception):
-    """Root of the tree: ``except ChatStackError`` catches whatever chatstack raises itself.
+if TYPE_CHECKING:  # The values raise these two themselves, so what they carry can only be typed above the values.
 
-    Where it ends a turn of ``get_response``, ``messages`` holds what the turn had added until then, calls and results
-    in whole pairs, ``usage`` and ``overhead_usage`` (of summaries) what has been paid for; None where nothing is known.
-    """
+    class ChatStackError(errors.ChatStackError):
+        messages: tuple[Message, ...]
+        usage: Usage | None
+        overhead_usage: Usage | None
 
-    messages: tuple[Any, ...] = ()
-    usage: Any = None
-    overhead_usage: Any = None
+    class InputError(ChatStackError, errors.InputError): ...
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_restored, (type(self), self.args, self.__dict__))
-
-
-def _restored(kind: type[ChatStackError], args: tuple[object, ...], state: dict[str, object]) -> ChatStackError:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(state)
-    return error
+else:
+    ChatStackError, InputError = errors.ChatStackError, errors.InputError
 
 
 class WiringError(ChatStackError):
@@ -68,10 +62,6 @@ class WiringError(ChatStackError):
         super().__init__(message)
         self.layer = layer
         self.parameter = parameter
-
-
-class InputError(ChatStackError, ValueError):
-    """An argument of the wrong type or shape, also a ``ValueError``; says where and what it was, never its text."""
 
 
 class ToolError(ChatStackError):
@@ -108,7 +98,12 @@ class ToolLoopError(ChatStackError):
     summaries) what has been paid for."""
 
     def __init__(
-        self, message: str, *, messages: tuple[Any, ...] = (), usage: Any = None, overhead_usage: Any = None
+        self,
+        message: str,
+        *,
+        messages: tuple[Message, ...] = (),
+        usage: Usage | None = None,
+        overhead_usage: Usage | None = None,
     ) -> None:
         super().__init__(message)
         self.messages = messages
@@ -124,10 +119,10 @@ class BudgetExceeded(ChatStackError):
         self,
         message: str,
         *,
-        usage: Any = None,
-        overhead_usage: Any = None,
+        usage: Usage | None = None,
+        overhead_usage: Usage | None = None,
         cost: Decimal | None = None,
-        messages: tuple[Any, ...] = (),
+        messages: tuple[Message, ...] = (),
     ) -> None:
         super().__init__(message)
         self.usage = usage
@@ -140,7 +135,7 @@ class OutputError(ChatStackError):
     """An answer that does not fit ``output_type``, or was refused or cut off. ``text`` is what the model wrote,
     ``response`` the whole answer; what did not fit is the cause."""
 
-    def __init__(self, message: str, *, text: str = "", response: Any = None) -> None:
+    def __init__(self, message: str, *, text: str = "", response: ChatResponse | None = None) -> None:
         super().__init__(message)
         self.text = text
         self.response = response

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from chatstack.errors import (
     ServerError,
     WiringError,
 )
+from tests.type_checkers import CHECKERS, lines_with_errors
 
 KINDS: tuple[type[ChatStackError], ...] = tuple(
     each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, ChatStackError)
@@ -131,3 +133,32 @@ def test_every_error_of_the_tree_can_be_imported_from_the_top() -> None:
     }
     assert tree <= set(chatstack.__all__)
     assert all(name in (errors.__doc__ or "") for name in tree - {"ProviderError"})
+
+
+TYPED = """
+from typing import assert_type
+from chatstack import BudgetExceeded, ChatResponse, ChatStackError, InputError, Message, OutputError, Usage
+
+def go_on(history: list[Message], error: Exception) -> None:
+    if isinstance(error, OutputError):
+        assert_type(error.response, ChatResponse | None)
+    elif isinstance(error, BudgetExceeded):
+        history += error.messages
+        assert_type(error.usage, Usage | None)
+        print([message.txt for message in error.messages])  # refused
+    elif isinstance(error, InputError):
+        assert_type(error.messages, tuple[Message, ...])
+    elif isinstance(error, ChatStackError):
+        assert_type(error.messages, tuple[Message, ...])
+        assert_type(error.overhead_usage, Usage | None)
+
+raised: list[ChatStackError] = [InputError("no"), OutputError("no"), BudgetExceeded("no", usage=Usage(1))]
+BudgetExceeded("no", messages=("text",))  # refused
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_a_type_checker_knows_what_an_error_carries(checker: str, tmp_path: Path) -> None:
+    refused = {at for at, line in enumerate(TYPED.splitlines(), 1) if "# refused" in line}
+    assert lines_with_errors(checker, TYPED, tmp_path) == refused

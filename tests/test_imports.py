@@ -14,7 +14,7 @@ from tests.sources import statements_below, tree_of
 ROOT = Path(chatstack.__file__).parent
 
 ORDER = (
-    *("errors", "forks", "lru", "semconv", "values"),
+    *("forks", "lru", "semconv", "values", "errors"),
     *("client", "plugins", "tokens", "telemetry"),
     *("stack", "providers"),
     *("context/edits", "context/shapes", "context/histories", "context/memory", "context/requests"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import force_setattr
 
-from chatstack.errors import InputError
+from chatstack.values.errors import InputError
 
 
 def check_text(value: msgspec.Struct, **wanted: str) -> None:

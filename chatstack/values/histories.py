@@ -8,7 +8,7 @@ from typing import Literal, cast
 
 import msgspec
 
-from chatstack.errors import InputError
+from chatstack.values.errors import InputError
 from chatstack.values.interning import interned_json
 from chatstack.values.messages import Annotation, Message, annotated
 from chatstack.values.mistakes import checked_messages

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 from msgspec.structs import force_setattr, replace
 
-from chatstack.errors import InputError
+from chatstack.values.errors import InputError
 from chatstack.values.fields import check_flag, check_text
 from chatstack.values.handles import handle_of
 from chatstack.values.parts import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import CoroutineType
 
-from chatstack.errors import InputError
+from chatstack.values.errors import InputError
 from chatstack.values.messages import Message
 from chatstack.values.parts import PART_TYPES
 

@@ -6,7 +6,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from chatstack.errors import InputError
+from chatstack.values.errors import InputError
 from chatstack.values.fields import wrong_type
 from chatstack.values.messages import Message
 from chatstack.values.parts import ProviderItem

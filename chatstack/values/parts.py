@@ -21,8 +21,8 @@ from typing import Any, TypeAlias, cast
 import msgspec
 from msgspec.structs import force_setattr
 
-from chatstack.errors import InputError
 from chatstack.values.data_urls import split_data_url
+from chatstack.values.errors import InputError
 from chatstack.values.fields import check_flag, check_text, shown, wrong_type
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import msgspec
 from msgspec.structs import force_setattr, replace
 
-from chatstack.errors import InputError
+from chatstack.values.errors import InputError
 from chatstack.values.fields import check_text, shown, wrong_type
 from chatstack.values.messages import Message
 from chatstack.values.native import NativeClearing, NativeCompaction, NativeEdit

@@ -181,6 +181,7 @@ def test_what_does_not_fit_is_an_error_that_keeps_the_text_to_itself(
     error = unfit(text, kind, stream=stream)
     assert str(error) == f"output_type={shape_of(kind).schema.name}: the answer does not fit{place}"
     assert error.text == text
+    assert error.response is not None
     assert error.response.text == text
     assert error.response.usage.output_tokens > 0
     assert error.__cause__ is not None
@@ -227,6 +228,7 @@ def test_an_answer_that_was_cut_off_or_refused_says_so_even_if_it_would_fit(
     error = unfit([PLACE, finish], Place, stream=stream)
     assert str(error) == f"output_type=Place: the answer {said}"
     assert error.text == PLACE
+    assert error.response is not None
     assert error.response.finish_reason == finish
 
 
@@ -235,6 +237,7 @@ def test_an_answer_that_calls_tools_of_the_callers_says_so_and_keeps_the_calls()
     options = ChatOptions(tools=(ToolDeclaration("ask_user", "", "{}"),))
     error = unfit(Message.assistant(call), Place, options=options)
     assert "is a call of tools" in str(error)
+    assert error.response is not None
     assert error.response.messages[0].calls == (call,)
 
 

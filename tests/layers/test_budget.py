@@ -77,6 +77,8 @@ def test_an_answer_whose_request_has_been_sent_is_read_to_its_end_and_counted(to
     with pytest.raises(BudgetExceeded, match="320 tokens used in this turn") as caught:
         ask(stack, stream=stream)
     assert len(provider.requests) == 2
+    assert caught.value.usage is not None
+    assert caught.value.overhead_usage is not None
     assert caught.value.usage + caught.value.overhead_usage == Usage(320)
     assert [message.role for message in caught.value.messages] == ["assistant", "tool"] * 2
 

@@ -126,6 +126,7 @@ def test_what_was_paid_is_told_by_the_error_where_the_answer_breaks_off_and_not_
     history = [*turns(9), asked()]
     with pytest.raises(BrokenStreamError) as broken:
         talk.ask(history)
+    assert broken.value.overhead_usage is not None
     assert broken.value.overhead_usage.input_tokens > 0
     assert talk.ask(history).overhead_usage == Usage()
 

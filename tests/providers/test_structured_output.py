@@ -245,6 +245,7 @@ def test_an_answer_that_does_not_fit_is_an_error_with_its_text(
         ask(make(server.url), Place, stream=stream)
     assert str(caught.value) == f"output_type=Place: the answer {told}"
     assert caught.value.text == text
+    assert caught.value.response is not None
     assert caught.value.response.usage.output_tokens > 0
 
 
@@ -255,6 +256,7 @@ def test_an_answer_that_was_cut_off_is_an_error_with_its_text(server: MockServer
     with pytest.raises(OutputError, match="was cut off by a limit") as caught:
         ask(make(server.url), Place, stream=stream)
     assert caught.value.text == PLACE[:12]
+    assert caught.value.response is not None
     assert caught.value.response.finish_reason == "length"
 
 
@@ -350,6 +352,7 @@ def test_a_refusal_is_said_to_be_one(make: Maker, stream: bool) -> None:
     with pytest.raises(OutputError) as caught:
         asyncio.run(asyncio.wait_for(asked(), 300))
     assert str(caught.value) == "output_type=Place: the answer was refused"
+    assert caught.value.response is not None
     assert caught.value.response.finish_reason == "refused"
     assert NO not in str(caught.value)
 

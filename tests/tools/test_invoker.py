@@ -221,6 +221,7 @@ def test_a_turn_that_is_stopped_for_its_failures_tells_what_it_has_used() -> Non
     with pytest.raises(ToolLoopError) as caught:
         loop.ask()
     spent = [span.attributes["gen_ai.usage.output_tokens"] for span in loop.capture.spans_named("chat script")]
+    assert caught.value.usage is not None
     assert caught.value.usage.output_tokens == sum(map(int, map(str, spent)))
 
 
@@ -273,6 +274,7 @@ def test_a_model_that_calls_on_beyond_the_limit_is_stopped_with_its_calls_answer
     assert error.messages[2:] == (insists, Message("tool", (ToolResult("call-0", "add", OVER_LIMIT, is_error=True),)))
     assert seen == (list(error.messages) if streaming else [])
     spent = [span.attributes["gen_ai.usage.input_tokens"] for span in loop.capture.spans_named("chat script")]
+    assert error.usage is not None
     assert error.usage.input_tokens == sum(map(int, map(str, spent)))
     assert (error.overhead_usage, error.__cause__) == (Usage(), None)
     assert len(loop.capture.spans_named("execute_tool add")) == 1
