@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -157,9 +158,8 @@ class Iteration:
         paid = Account()
         try:
             answer = await self._context.cancellation.ending(self._whole_answer(request, paid))
-        except Exception as error:
-            if paid.tokens:
-                await self._journal.write(AnswerBrokeOff(paid.usage, paid.overhead, self._cost(paid)))
+        except (Exception, asyncio.CancelledError) as error:
+            await self._journal.broke_off(AnswerBrokeOff(paid.usage, paid.overhead, self._cost(paid)), error)
             if isinstance(error, BudgetExceeded):
                 raise PaidOut from error
             raise

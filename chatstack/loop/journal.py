@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from itertools import islice
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
@@ -15,6 +16,9 @@ from chatstack.loop.results import EndReason, IterationRecord, ToolCallResult
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolResult
 from chatstack.values.responses import FinishReason, Usage
+
+LAST_WRITE_SECONDS = 5.0
+"""Time that the journal of a cancelled run has to write what its last answer has cost."""
 
 
 class IterationStarted(msgspec.Struct, frozen=True, tag="iteration_started", omit_defaults=True):
@@ -227,6 +231,18 @@ class Journalled:
             self._number += 1
         if isinstance(entry, IterationEnded):
             self._forget_iteration()
+
+    async def broke_off(self, paid: AnswerBrokeOff, error: BaseException) -> None:
+        """Append what an answer that the error ended has cost, if anything is known. A run that is cancelled stays so:
+        its journal gets ``LAST_WRITE_SECONDS``, and may fail."""
+        if paid.usage == paid.overhead_usage == Usage():
+            return
+        self.broken.append(paid)
+        if not isinstance(error, asyncio.CancelledError):
+            await self.write(paid)
+            return
+        with suppress(Exception):  # the caller raises that the run was cancelled
+            await asyncio.wait_for(self.write(paid), LAST_WRITE_SECONDS)
 
     def changed(self, state: dict[str, Any]) -> dict[str, Any] | None:
         """Return the state for the next entry; None if it has not changed. Raises ``InputError`` if it is no JSON."""

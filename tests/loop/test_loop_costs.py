@@ -18,6 +18,7 @@ from chatstack import (
     Message,
     RateLimitError,
     ServerError,
+    StoreError,
     Summarizer,
     Text,
     Usage,
@@ -25,7 +26,7 @@ from chatstack import (
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ProviderInfo
 from chatstack.loop.context import IterativeContext
-from chatstack.loop.journal import AnswerBrokeOff, ModelAnswered, histories
+from chatstack.loop.journal import AnswerBrokeOff, Entry, ModelAnswered, histories
 from chatstack.loop.results import IterativeResult
 from chatstack.testing import Answer, ScriptedClient
 from chatstack.tokens.prices import price_of
@@ -123,3 +124,40 @@ def test_what_an_answer_that_broke_off_has_cost_counts_after_a_resume(ends: str)
     assert resumed.cost == cost_of("gpt-4o-mini", resumed.usage)
     assert [(record.usage, record.model_calls) for record in resumed.iterations] == [(resumed.usage, 2)]
     assert [len(messages) for messages in histories(journal.written)] == [4]  # prompt, call, result, answer
+
+
+class Unwell(InMemory):
+    """A journal that cannot write what an answer has cost that broke off."""
+
+    def __init__(self, trouble: str) -> None:
+        super().__init__()
+        self.trouble = trouble
+
+    async def append(self, run_id: str, number: int, entry: Entry) -> None:
+        if isinstance(entry, AnswerBrokeOff):
+            if self.trouble == "fails":
+                raise StoreError("the disk is full")
+            await asyncio.sleep(60)
+        await super().append(run_id, number, entry)
+
+
+@pytest.mark.parametrize("trouble", ["none", "fails", "hangs"])
+def test_a_run_whose_task_is_cancelled_writes_what_its_answer_has_cost_and_stays_cancelled(
+    trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatstack.loop.journal.LAST_WRITE_SECONDS", 0.05)
+    journal, has_begun = InMemory() if trouble == "none" else Unwell(trouble), asyncio.Event()
+
+    async def cancelled() -> bool:
+        loop = looped(TellsEarly(has_begun.set), max_cost=1, journal=journal)
+        running = asyncio.create_task(loop.run(fresh(run_id="r")))
+        await has_begun.wait()
+        running.cancel()
+        await asyncio.wait({running})
+        return running.cancelled()
+
+    assert asyncio.run(asyncio.wait_for(cancelled(), 30))
+    assert [type(each).__name__ for each in journal.written].count("AnswerBrokeOff") == (trouble == "none")
+    resumed = run(looped(TellsEarly(None), max_cost=1, journal=journal), fresh(run_id="r"))
+    assert resumed.usage == Usage(3_000 if trouble == "none" else 2_000, 20)
+    assert resumed.cost == cost_of("gpt-4o-mini", resumed.usage)

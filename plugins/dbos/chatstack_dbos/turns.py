@@ -30,7 +30,7 @@ from chatstack.client.answers import updates_of
 from chatstack.client.stream import ChatStream
 from chatstack.loop.calling import called
 from chatstack.loop.iteration import INTERRUPTED
-from chatstack.loop.journal import IterationStarted, Journalled, ModelAnswered, ToolEnded, ToolStarted
+from chatstack.loop.journal import AnswerBrokeOff, IterationStarted, Journalled, ModelAnswered, ToolEnded, ToolStarted
 from chatstack.tools.execution import Outcome, ToolRunner
 from chatstack.tools.parameters import ToolContext
 from chatstack.tools.recording import turn_recorder
@@ -110,7 +110,12 @@ class _Recorder:
         if known is None:
             with _not_recorded():
                 async with await self._execution.send(client, request) as stream:
-                    answer = await stream.response()
+                    try:
+                        answer = await stream.response()
+                    except (Exception, asyncio.CancelledError) as error:
+                        paid = stream.so_far
+                        await self._journal.broke_off(AnswerBrokeOff(paid.usage, paid.overhead_usage), error)
+                        raise
             known = ModelAnswered(
                 answer.messages, answer.usage, answer.overhead_usage, answer.finish_reason, answer.model
             )
@@ -152,11 +157,12 @@ class _Recorder:
 
     def ended(self, reason: str) -> RunEnded:
         """Return the outcome with what was recorded; a turn that was stopped has its whole rounds."""
+        paid: list[ModelAnswered | AnswerBrokeOff] = [*self._answers, *self._journal.broken]
         return RunEnded(
             reason=reason,  # type: ignore[arg-type]
             messages=self._whole,
-            usage=sum((each.usage for each in self._answers), Usage()),
-            overhead_usage=sum((each.overhead_usage for each in self._answers), Usage()),
+            usage=sum((each.usage for each in paid), Usage()),
+            overhead_usage=sum((each.overhead_usage for each in paid), Usage()),
         )
 
 

@@ -129,3 +129,63 @@ def test_a_budget_counts_the_summaries_of_a_recorded_turn(tmp_path: Path) -> Non
         assert outcome.error == "BudgetExceeded: Budget: 303 tokens used in this turn, max_tokens=250"
 
     in_worker(f"sqlite:///{tmp_path}/runs.db", {"turn": DurableTurn(stack.build())}, go)
+
+
+class BreaksOff(ChatFronts):
+    """Tells what the input costs as its first answer begins, which then fails, or never ends."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.asked = 0
+        self.has_begun = asyncio.Event()
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        self.asked += 1
+        return await ChatStream.primed(self._answer())
+
+    async def _answer(self) -> AsyncGenerator[ChatUpdate, None]:
+        yield ChatUpdate(text="so", usage=Usage(1_000))
+        if self.asked == 1:
+            self.has_begun.set()
+            if self.error is not None:
+                raise self.error
+            await asyncio.Event().wait()
+        yield ChatUpdate(message_done=Message.assistant("so"), usage=Usage(0, 10), finish_reason="stop")
+
+
+def breaking_off(model: BreaksOff) -> dict[str, Served]:
+    return {"turn": DurableTurn(ChatStack(model).use(FunctionInvoker, tools=[]).build())}
+
+
+def test_a_turn_tells_what_an_answer_has_cost_that_failed_or_was_cancelled(tmp_path: Path) -> None:
+    async def fails(runs: DurableRuns) -> None:
+        await runs.start("turn", "run-1", "go")
+        outcome = await runs.result("run-1", timeout_seconds=60)
+        assert (outcome.reason, outcome.usage) == ("error", Usage(1_000))
+
+    stuck = BreaksOff()
+
+    async def is_cancelled(runs: DurableRuns) -> None:
+        await runs.start("turn", "run-2", "go")
+        await stuck.has_begun.wait()
+        await runs.cancel("run-2")
+        outcome = await runs.result("run-2", timeout_seconds=60)
+        assert (outcome.reason, outcome.usage) == ("cancelled", Usage(1_000))
+
+    in_worker(f"sqlite:///{tmp_path}/runs.db", breaking_off(BreaksOff(ConnectionError("cut"))), fails)
+    in_worker(f"sqlite:///{tmp_path}/runs.db", breaking_off(stuck), is_cancelled)
+
+
+def test_a_turn_that_another_worker_goes_on_with_tells_what_the_first_one_has_paid(tmp_path: Path) -> None:
+    database, model = f"sqlite:///{tmp_path}/runs.db", BreaksOff()
+
+    async def first(runs: DurableRuns) -> None:
+        await runs.start("turn", "run-1", "go")
+        await model.has_begun.wait()
+
+    async def second(runs: DurableRuns) -> None:
+        outcome = await runs.result("run-1", timeout_seconds=60)
+        assert (outcome.reason, outcome.text, outcome.usage) == ("answered", "so", Usage(2_000, 10))
+
+    in_worker(database, breaking_off(model), first)
+    in_worker(database, breaking_off(model), second)
