@@ -28,7 +28,7 @@ class WholeSource(UpdateSource, Protocol):
     """A source that can also be read as a whole: a stream is one."""
 
     @property
-    def so_far(self) -> ChatResponse | None: ...
+    def so_far(self) -> ChatResponse: ...
 
     def response(self) -> Awaitable[ChatResponse]: ...
 
@@ -39,7 +39,7 @@ class WholeReader(Protocol):
     """A reader for the whole answer if no updates are wanted; ``so_far`` is the part that has arrived."""
 
     @property
-    def so_far(self) -> ChatResponse | None: ...
+    def so_far(self) -> ChatResponse: ...
 
     def whole(self) -> Awaitable[ChatResponse]: ...
 
@@ -201,7 +201,7 @@ class WatchedSource:
         return update
 
     @property
-    def so_far(self) -> ChatResponse | None:
+    def so_far(self) -> ChatResponse:
         return self._inner.so_far
 
     async def whole(self) -> ChatResponse:

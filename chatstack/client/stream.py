@@ -207,9 +207,7 @@ class ChatStream(Generic[Response_co]):
         try:
             update = await self._source.__anext__()
         except StopAsyncIteration:
-            if self._owned is not None:  # a source may end before what it reads from does
-                await self._owned.aclose()
-            self._end()
+            await self._end()
             raise
         except BaseException as error:
             self._fail(error)
@@ -229,17 +227,17 @@ class ChatStream(Generic[Response_co]):
             while not self._closed:
                 self._taken(await self._source.__anext__())
         except StopAsyncIteration:
-            if self._owned is not None:
-                await self._owned.aclose()
-            self._end()
+            await self._end()
         except BaseException as error:
             self._fail(error)
             raise
         else:
             raise self._over()
 
-    def _end(self) -> None:
+    async def _end(self) -> None:
         """Decide whether the source's end is the answer's end, or a broken connection."""
+        if self._owned is not None:  # a source may end before what it reads from does
+            await self._owned.aclose()
         if self._in_message or self._fold is None or not self._fold.messages:
             self._failure = _broken(in_message=self._in_message)
             raise self._failure from None
@@ -261,8 +259,7 @@ class ChatStream(Generic[Response_co]):
             self._refuse(update)
             raise
         self._refuse(update)
-        if self._fold is None:
-            self._fold = Fold()
+        self._fold = self._fold or Fold()
         update = self._checked(update)
         self._fold.add(update)
         if update.message_done is not None:
@@ -320,8 +317,7 @@ class ChatStream(Generic[Response_co]):
         try:
             self._fold = Fold.of(await reader.whole())
         except BaseException as error:
-            so_far = reader.so_far
-            self._fold = None if so_far is None else Fold.of(so_far)
+            self._add_unread()
             self._fail(error)
             raise
         self._finish()
@@ -337,7 +333,16 @@ class ChatStream(Generic[Response_co]):
             finally:
                 if self._owned is not None:
                     await self._owned.aclose()
+            self._add_unread()
         self._released = True
+
+    def _add_unread(self) -> None:
+        """Add what has arrived, to ``so_far`` alone: it is paid for."""
+        while self._head:
+            self._taken(self._head.popleft())
+        below = self._whole or self._owned
+        if below is not None and self._fold is None:
+            self._fold = Fold.of(below.so_far)
 
 
 def _broken(*, in_message: bool) -> BrokenStreamError:

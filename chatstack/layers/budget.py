@@ -34,10 +34,11 @@ class Budget(ChatFronts):
     last answer are still run, so that calls and results stay together, and the turn ends after them; a turn that ends
     by itself is not disturbed.
 
-    ``max_tokens`` counts input and output as the provider reports them: what it does not report is not counted.
-    ``max_cost`` is in dollars, at the prices of ``price``, else at those of ``genai-prices`` (the extra ``prices``) for
-    the model that answered, or that of the ``summary_client``; for the requested one, if their price is not known. The
-    budget of a conversation is kept in this process, by ``conversation_id``, in the stack's ``Spending``. Raises
+    ``max_tokens`` counts input and output as the provider reports them: what it does not report is not counted; of an
+    answer that is closed before its end, Anthropic reports the input, OpenAI nothing. ``max_cost`` is in dollars, at
+    the prices of ``price``, else at those of ``genai-prices`` (the extra ``prices``) for the model that answered, or
+    that of the ``summary_client``; for the requested one, if their price is not known. The budget of a conversation is
+    kept in this process, by ``conversation_id``, in the stack's ``Spending``. Raises
     ``InputError`` for a conversation without an id, and ``WiringError`` if the price of the requested model is not
     known, before anything is sent; also, when it is made, for another budget of conversations inside it that counts in
     the same ``Spending``.
@@ -107,6 +108,7 @@ class _Metered:
     meter: Meter
     per: BudgetPeriod
     is_around_tools: bool
+    is_unread: bool = True
     open: list[str] = field(default_factory=list[str])
     has_run: bool = False
     goes_on: bool = False
@@ -119,12 +121,16 @@ class _Metered:
                 await self.stream.aclose()
                 raise
         update = await self.stream.__anext__()
+        self.is_unread = False
         self.meter.count(update)
         self._note(update)
         return update
 
     async def aclose(self) -> None:
         await self.stream.aclose()
+        if self.is_unread:
+            arrived = self.stream.so_far
+            self.meter.count(ChatUpdate(usage=arrived.usage, overhead_usage=arrived.overhead_usage))
 
     def _note(self, update: ChatUpdate) -> None:
         """Update ``goes_on``: True if a call to the model comes next. One follows the last result of a round, unless

@@ -157,6 +157,18 @@ def test_response_may_be_asked_after_the_loop_and_after_the_block() -> None:
     assert asyncio.run(run()) == ("ab", "ab")
 
 
+def test_so_far_holds_what_had_arrived_of_a_stream_that_is_closed_before_it_is_read() -> None:
+    async def run() -> ChatResponse:
+        stream = await ChatStream.primed(Source(ChatUpdate(text="a", usage=Usage(3)), DONE).updates())
+        await stream.aclose()
+        with pytest.raises(StreamClosedError):
+            await anext(stream)
+        return stream.so_far
+
+    closed = asyncio.run(run())
+    assert (closed.usage, closed.messages) == (Usage(3), ())
+
+
 def test_so_far_holds_whole_messages_only() -> None:
     async def run() -> tuple[int, int]:
         stream = ab().stream()

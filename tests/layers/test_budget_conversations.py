@@ -20,18 +20,21 @@ from chatstack import (
     ChatStream,
     ChatUpdate,
     Fallback,
+    FunctionInvoker,
     InputError,
     Message,
     ModelTracer,
+    ProgressReporter,
     ServerError,
     Spending,
     Summarizer,
+    Telemetry,
     Usage,
     WiringError,
     find,
     named,
 )
-from chatstack.testing import Answer, ScriptedClient
+from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
 from tests.layers.budgets import BOTH, Metered, Round, ask, calls, stack_of
 
 # A conversation
@@ -231,3 +234,34 @@ def test_what_a_turn_saw_is_counted_however_it_ends(how: str) -> None:
     budget = find(client, Budget)
     assert budget is not None
     assert budget.spending.of("c").usage == Usage(60)
+
+
+class ToldEarly(Metered):
+    """Tells the cost of its input with the first update of each answer."""
+
+    async def _play(self, now: Round) -> AsyncGenerator[ChatUpdate, None]:
+        yield ChatUpdate(text="so", usage=Usage(1_000))
+        async for update in super()._play(now):
+            yield update
+
+
+@pytest.mark.parametrize("layers", [[], [ProgressReporter], [FunctionInvoker], [ProgressReporter, FunctionInvoker]])
+@pytest.mark.parametrize("reads", [0, 1, 2])
+def test_a_stream_that_is_closed_early_has_cost_what_was_told_before_however_much_of_it_was_read(
+    layers: list[type[FunctionInvoker | ProgressReporter]], reads: int
+) -> None:
+    spending, capture = Spending(), TelemetryCapture()
+    stack = ChatStack(ToldEarly(Round("so it is", 5))).use(Budget, max_tokens=9_000, per="conversation")
+    for layer in layers:
+        stack = stack.use(layer)
+
+    async def closed() -> None:
+        client = stack.build({Spending: spending, Telemetry: capture.telemetry}.get)
+        async with client.get_streaming_response("go", conversation_id="c") as stream:
+            for _ in range(reads):
+                await anext(stream)
+
+    asyncio.run(closed())
+    assert spending.of("c").usage == Usage(1_000)
+    (span,) = capture.spans_named("chat")
+    assert span.attributes["gen_ai.usage.input_tokens"] == 1_000
