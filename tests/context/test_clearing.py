@@ -20,6 +20,7 @@ from chatstack import (
     Text,
     ToolCall,
     ToolResult,
+    WiringError,
 )
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.handles import handle_of
@@ -296,6 +297,25 @@ def test_the_placeholder_can_name_tool_size_and_handle() -> None:
     (result,) = messages[2].results
     left = cleared(at_once(placeholder="{tool} said {tokens} tokens, ask for {handle} {again} {} {{x}}"), messages)
     assert left[2].results[0].output == f"look said 140 tokens, ask for {handle_of(result)} {{again}} {{}} {{{{x}}}}"
+
+
+@pytest.mark.parametrize("kind", [ClearToolResults, ClearThenDrop])
+@pytest.mark.parametrize(
+    ("meant", "written"),
+    [
+        *(("tool", written) for written in ("{tol}", "{tools}", "{Tool}", "{ tool }")),
+        *(("tokens", written) for written in ("{token}", "{tokens:,}", "{TOKENS}")),
+        *(("handle", written) for written in ("{handel}", "{handle!r}")),
+    ],
+)
+def test_a_misspelt_field_of_the_placeholder_is_refused(
+    kind: type[ClearToolResults | ClearThenDrop], meant: str, written: str
+) -> None:
+    with pytest.raises(WiringError) as caught:
+        kind(placeholder=f"[{written} cleared]")
+    wanted = f"text, whose fields are {{tool}}, {{tokens}} and {{handle}}: write {{{meant}}} for {written}"
+    assert str(caught.value) == f"{kind.__name__}: placeholder='[{written} cleared]' must be {wanted}"
+    assert (caught.value.layer, caught.value.parameter) == (kind.__name__, "placeholder")
 
 
 def test_a_result_without_a_name_has_that_of_its_call_in_the_placeholder() -> None:

@@ -183,6 +183,7 @@ def test_a_bad_value_fails_at_build_with_the_parameter_and_the_value(
         {"trigger": {"fraction": 1}, "keep": {"fraction": 0}},
         {"exclude_tools": ("a",), "clear_tool_inputs": frozenset({"b"})},
         {"clear_at_least": 0, "placeholder": ""},
+        {"placeholder": '{"a": 1} {"tol": "x"} {} {0} {tool} {{tokens}} {x} {again} {result} {name: x} {tool {handle}'},
     ],
 )
 def test_the_ends_of_the_allowed_values_are_allowed(options: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta
 
 from chatstack.client.options import NonNegativeInt, OneOf, PositiveInt, Share, ShareOrZero, check_options
-from chatstack.context.edits.handles import PLACEHOLDER
+from chatstack.context.edits.handles import PLACEHOLDER, check_placeholder
 
 Trigger: TypeAlias = Annotated[
     Mapping[str, int | float], OneOf(tokens=PositiveInt, messages=PositiveInt, fraction=Share)
@@ -35,6 +35,7 @@ class ClearingOptions:
     def __post_init__(self) -> None:
         """Check all options, and copy those that the caller could still change."""
         check_options(self)
+        check_placeholder(type(self).__name__, self.placeholder)
         inputs = self.clear_tool_inputs
         for name, value in (
             ("trigger", dict(self.trigger)),

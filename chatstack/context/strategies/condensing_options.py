@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from chatstack.client.options import PositiveInt, Share, ShareOrZero, check_options
 from chatstack.client.wiring import wrong
-from chatstack.context.edits.handles import PLACEHOLDER
+from chatstack.context.edits.handles import PLACEHOLDER, check_placeholder
 
 ListShare: TypeAlias = Annotated[float, Meta(ge=0, lt=1)]
 
@@ -29,5 +29,6 @@ class CondensingOptions:
     def __post_init__(self) -> None:
         """Check each option, and that a list fits beside what stays."""
         check_options(self)
+        check_placeholder(type(self).__name__, self.placeholder)
         if not self.mentions < self.target:
             raise wrong(type(self).__name__, "target", self.target, f"more than mentions={self.mentions:g}")
