@@ -57,7 +57,7 @@ def check_client(given: object, owner: str, parameter: str) -> None:
 
 
 class OwnCopy:
-    """Mixin for what is its own copy, and cannot be pickled, as clients."""
+    """Mixin for what is its own copy, and cannot be pickled: clients, and the services that they share."""
 
     __slots__ = ()
 

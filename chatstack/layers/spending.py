@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
+from chatstack.client.checks import OwnCopy
 from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments, check_options
 from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.errors import WiringError
@@ -146,7 +147,7 @@ class Meter:
             self._told = _NOTHING_USED
 
 
-class Spending:
+class Spending(OwnCopy):
     """The accounts of conversations, in this process. A stack and all stacks derived from it share one.
 
     Bounded: beyond ``max_conversations``, the least recently used account is forgotten, and would start anew.

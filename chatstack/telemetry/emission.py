@@ -16,6 +16,7 @@ from opentelemetry.trace import Span, Status, StatusCode, set_span_in_context
 from opentelemetry.util.types import AnyValue
 
 from chatstack import semconv
+from chatstack.client.checks import OwnCopy
 from chatstack.errors import WiringError
 from chatstack.lru import Lru
 from chatstack.semconv import WarningCode
@@ -36,7 +37,7 @@ _logger = logging.getLogger(__name__)
 _MOST_WARNED = 10_000
 
 
-class Telemetry:
+class Telemetry(OwnCopy):
     """Spans, log records and metrics of one stack; without an OpenTelemetry SDK they all do nothing.
 
     Providers that are not given are the process's global ones. ``span_events`` also puts each warning as an event on

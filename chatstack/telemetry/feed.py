@@ -9,13 +9,14 @@ from collections import deque
 from contextlib import suppress
 from typing import ClassVar, Self
 
+from chatstack.client.checks import OwnCopy
 from chatstack.client.closing import Closing
 from chatstack.errors import StreamBusyError, WiringError
 from chatstack.forks import renewed_in_child
 from chatstack.telemetry.events import ProgressEvent
 
 
-class ProgressFeed:
+class ProgressFeed(OwnCopy):
     """A publish-subscribe feed of the events of turns, usable from any event loop or thread.
 
     A stack and all that is derived from it share one, unless the container has one: so a subscriber need not hold the

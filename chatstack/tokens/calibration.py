@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import msgspec
 
+from chatstack.client.checks import OwnCopy
 from chatstack.lru import Lru
 from chatstack.tokens.counter import TokenCounter
 
@@ -35,7 +36,7 @@ def is_plausible(estimated: int, reported: int) -> bool:
     return estimated > 0 and 1 / _FURTHEST <= reported / estimated <= _FURTHEST
 
 
-class Calibration:
+class Calibration(OwnCopy):
     """The corrections learnt so far, shared by all layers of a stack. Thread-safe.
 
     A correction is for the estimates of one counter for one model; counters are told apart by their repr. It is the

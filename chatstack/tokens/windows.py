@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
+from chatstack.client.checks import OwnCopy
 from chatstack.client.protocol import ChatClient, TellsWindow, chain, provider_info
 from chatstack.client.single_flight import SingleFlight
 from chatstack.errors import AuthenticationError, RateLimitError, WiringError
@@ -29,7 +30,7 @@ UNTOLD_SHARE = 0.75
 """Share of a refused size to try next, if the refusal named no limit."""
 
 
-class Windows:
+class Windows(OwnCopy):
     """Knows the windows of clients' models, in tokens. All layers of a stack share one.
 
     A limit named by a refusal (``learn``) counts first, then the window that the provider states for its own model

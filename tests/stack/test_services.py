@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import ClassVar
+import copy
+import pickle
+from dataclasses import asdict, replace
+from typing import Any, ClassVar
 
 import pytest
 
-from chatstack import ChatStack, ContextMemory, ContextServices, ContextWindowGuard, Summarizer, Telemetry, find
+import chatstack
+from chatstack import Budget, ChatStack, ContextMemory, ContextServices, ContextWindowGuard, Summarizer, Telemetry, find
 from chatstack.client.protocol import ChatClient
 from chatstack.errors import WiringError
 from chatstack.stack.services import SharedServices
@@ -50,6 +53,24 @@ def test_what_is_given_comes_first_then_the_container() -> None:
     services.behind(None)(Shared)
     assert services.behind({Shared: bound}.__getitem__)(Shared) is bound
     assert services.behind({Shared: bound}.__getitem__, given)(Shared) is given
+
+
+PUBLIC = [getattr(chatstack, name) for name in chatstack.__all__]
+SHARED = [each for each in PUBLIC if isinstance(each, type) and hasattr(each, "shared_by_stack")]
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_a_shared_service_is_its_own_copy_and_not_pickled(kind: type[Any]) -> None:
+    service = kind()
+    assert copy.copy(service) is copy.deepcopy({"a": [service]})["a"][0] is service
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(WiringError, match=f"{kind.__name__}: cannot be pickled, .*; build one in each process"):
+            pickle.dumps(service, protocol)
+
+
+def test_a_layer_as_a_dict_has_the_services_themselves() -> None:
+    budget = Budget(ScriptedClient(), max_tokens=5)
+    assert asdict(budget)["spending"] is budget.spending
 
 
 def test_something_else_in_the_place_of_a_shared_service_is_refused_when_the_stack_is_built() -> None:

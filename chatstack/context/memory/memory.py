@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
+from chatstack.client.checks import OwnCopy
 from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments
 from chatstack.context.edits.records import Record
 from chatstack.context.histories.choices import Bound, lengths_before_answer
@@ -38,7 +39,7 @@ _ADDED_BYTES = 20 * _SMALL_BYTES
 _PAST_BYTES = 400
 
 
-class ContextMemory:
+class ContextMemory(OwnCopy):
     """A bounded LRU cache of choices and artifacts, so that they are made once.
 
     A *choice* (messages left out or edited) is kept under the answer that was given under it, and applies only to a

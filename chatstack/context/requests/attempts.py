@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from chatstack.client.background import BackgroundTasks
+from chatstack.client.checks import OwnCopy
 from chatstack.client.protocol import ChatClient, chain, provider_info
 from chatstack.client.single_flight import SingleFlight
 from chatstack.context.memory.outages import Outage
@@ -76,7 +77,7 @@ class Leave(NamedTuple):
         self.account.outage.gave_up(self.history_ticket)
 
 
-class SummaryAttempts:
+class SummaryAttempts(OwnCopy):
     """The attempts at summaries: running ones, failures, and usage not yet reported. The layers of a stack share it.
 
     A client that fails (no answer, no connection, too many requests) is not called by any conversation for five seconds

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, TypeVar
 
+from chatstack.client.checks import OwnCopy
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.requests.attempts import SummaryAttempts
 from chatstack.telemetry.emission import Telemetry
@@ -31,7 +32,7 @@ def _unless_given(service: type[T]) -> Callable[[], T]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ContextServices:
+class ContextServices(OwnCopy):
     """All that the context layers of a stack share: decisions, corrections of sizes, windows, attempts at summaries,
     and telemetry.
 
