@@ -278,8 +278,8 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
-
+if not TYPE_CHECKING:  # without it, type checkers take the names above
+    __all__ = sorted(_HOME_OF)
 
 _ELSEWHERE = {
     "OpenAIChatClient": "chatstack.providers.openai",
@@ -327,4 +327,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOME_OF})

@@ -108,7 +108,7 @@ class Name(NamedTuple):
 def public_names() -> list[Name]:
     """Return every public name with its page. Raises ``KeyError`` for one that no section takes."""
     homes = {name: module for module, names in vars(chatstack)["_HOMES"].items() for name in names}
-    found = [Name("chatstack", name, _page_of(homes[name])) for name in chatstack.__all__]
+    found = [Name("chatstack", name, _page_of(homes[name])) for name in sorted(homes)]
     testing = importlib.import_module("chatstack.testing")
     others = {**_OTHERS, "chatstack.testing": tuple(testing.__all__)}
     return found + [Name(home, name, _page_of(home)) for home, names in others.items() for name in names]

@@ -31,7 +31,7 @@ NAMES = {*LAYERS, *PROVIDERS, *COUNTERS, *STORES}
 
 
 def public() -> Iterator[tuple[str, type]]:
-    for name in chatstack.__all__:
+    for name in chatstack._HOME_OF:
         found = getattr(chatstack, name)
         if isinstance(found, type):
             yield name, found

@@ -14,6 +14,7 @@ import pytest
 
 import chatstack
 from chatstack.providers.registry import PROVIDERS
+from tests.type_checkers import CHECKERS, lines_with_errors
 
 ROOT = Path(chatstack.__file__).parent
 
@@ -32,7 +33,7 @@ HEAVY = (
 )
 
 
-@pytest.mark.parametrize("name", chatstack.__all__)
+@pytest.mark.parametrize("name", chatstack._HOME_OF)
 def test_every_public_name_resolves(name: str) -> None:
     home = next(module for module, names in chatstack._HOMES.items() if name in names)
     assert getattr(chatstack, name) is getattr(importlib.import_module(home), name)
@@ -59,7 +60,22 @@ def test_the_lazy_names_agree_with_those_that_type_checkers_see() -> None:
 def test_a_star_import_gives_every_public_name() -> None:
     names: dict[str, object] = {}
     exec("from chatstack import *", names)
-    assert set(chatstack.__all__) <= set(names)
+    assert set(names) - {"__builtins__"} == set(chatstack._HOME_OF)
+
+
+STARRED = """
+from chatstack import *
+message: Message = Message.user("x")
+Usage("one")  # refused
+print(importlib.metadata, _HOMES)  # refused
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_type_checkers_know_the_names_of_a_star_import(checker: str, tmp_path: Path) -> None:
+    refused = {at for at, line in enumerate(STARRED.splitlines(), 1) if "# refused" in line}
+    assert lines_with_errors(checker, STARRED, tmp_path, mode="standard") == refused
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
@@ -68,7 +84,7 @@ def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
 
 
 def test_dir_lists_every_public_name() -> None:
-    assert set(chatstack.__all__) <= set(dir(chatstack))
+    assert set(chatstack._HOME_OF) <= set(dir(chatstack))
 
 
 def loaded_after(code: str) -> set[str]:
@@ -92,7 +108,7 @@ def test_importing_the_package_alone_does_not_even_load_opentelemetry_or_msgspec
     assert ran.stdout.split() == ["False", "False"]
 
 
-PUBLIC_CLASSES = [name for name in chatstack.__all__ if inspect.isclass(getattr(chatstack, name))]
+PUBLIC_CLASSES = [name for name in chatstack._HOME_OF if inspect.isclass(getattr(chatstack, name))]
 
 
 @pytest.mark.parametrize("name", PUBLIC_CLASSES)

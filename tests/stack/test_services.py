@@ -55,7 +55,7 @@ def test_what_is_given_comes_first_then_the_container() -> None:
     assert services.behind({Shared: bound}.__getitem__, given)(Shared) is given
 
 
-PUBLIC = [getattr(chatstack, name) for name in chatstack.__all__]
+PUBLIC = [getattr(chatstack, name) for name in chatstack._HOME_OF]
 SHARED = [each for each in PUBLIC if isinstance(each, type) and hasattr(each, "shared_by_stack")]
 
 
