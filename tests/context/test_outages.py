@@ -48,6 +48,20 @@ def test_after_a_failure_nobody_asks_until_the_rest_is_over() -> None:
     assert outage.ticket() is not None
 
 
+def test_a_call_without_a_ticket_counts_nothing() -> None:
+    clock = Clock()
+    outage = Outage(5, clock)
+    outage.gave_up(None)
+    assert outage.failed(None) == (5, False)
+    assert (outage.ticket(), outage.failed(0), outage.ticket()) == (0, (5, True), None)
+    outage.over(None)
+    outage.gave_up(None)
+    assert outage.rests
+    assert outage.failed(None) == (5, False)
+    clock.now += 5
+    assert outage.ticket() == 1
+
+
 def test_the_rest_doubles_up_to_the_longest() -> None:
     clock = Clock()
     assert failing(Outage(5, clock), clock, 7) == [5, 10, 20, 40, 60, 60, 60]

@@ -12,7 +12,8 @@ MAX_REST_SECONDS = 60.0
 class Outage:
     """A circuit breaker: after a failure, no call for ``rest_seconds``, which double while it keeps failing.
 
-    Failures of calls that began before the last failure count as that same failure.
+    Failures of calls that began before the last failure count as that same failure. The outcome of a call that is made
+    without a ticket, for which None stands, counts nothing.
     """
 
     __slots__ = ("_clock", "_failures", "_first_rest", "_lock", "_longest_rest", "_until")
@@ -42,7 +43,7 @@ class Outage:
                 self._until = now + self._rest()
             return self._failures
 
-    def failed(self, ticket: int) -> tuple[float, bool]:
+    def failed(self, ticket: int | None) -> tuple[float, bool]:
         """Report a failure. Return the backoff in seconds, and True if this failure begins an outage."""
         with self._lock:
             is_first = ticket == self._failures
@@ -51,13 +52,13 @@ class Outage:
                 self._until = self._clock() + self._rest()
             return self._rest(), is_first and ticket == 0
 
-    def over(self, ticket: int) -> None:
+    def over(self, ticket: int | None) -> None:
         """Report a success, which ends the outage. One of a call that began before the last failure is ignored."""
         with self._lock:
             if ticket == self._failures:
                 self._failures = 0
 
-    def gave_up(self, ticket: int) -> None:
+    def gave_up(self, ticket: int | None) -> None:
         """Report that the caller was cancelled before the outcome was known: the next one may try."""
         with self._lock:
             if ticket and ticket == self._failures:

@@ -252,10 +252,8 @@ class SharedDecisions:
         problem, "" if it was reported before."""
         outage = self._no_writes if writes else self._outage
         ticket = None if writes and self._outage.rests else outage.ticket()
-        if ticket is None:
-            if not anyway:
-                return False, None, ""
-            ticket = -1  # of no call that its outage counts
+        if ticket is None and not anyway:
+            return False, None, ""
         limit = asyncio.timeout(None)
         try:
             # Awaited here, not in a new task: a cancellation reaches the store, and leaves no task behind.
