@@ -29,7 +29,11 @@ _TAKEN = ("conversation_id", "options", "output_type", "timeout_seconds")
 
 
 class ChatFronts:
-    """Mixin that adds the two fronts to a client: a client of your own needs only ``send``."""
+    """Mixin that adds the two fronts to a client: a client of your own needs only ``send``.
+
+    Both fronts call that, so override it alone: they are overloaded, and another signature is an error of type
+    checkers.
+    """
 
     __slots__ = ()
 
