@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain_core.caches import InMemoryCache
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
-from chatstack import ChatClient, ChatStack, Message, Summarizer
+from chatstack import ChatClient, ChatStack, Message, Summarizer, Usage
 from chatstack.testing.provider_contract import ModelAnswer, ProviderSettings, ServerReply
 from chatstack.testing.provider_requests import RequestContract
-from chatstack_langchain import ChatStackModel, LangChainClient
+from chatstack_langchain import ChatStackModel, LangChainClient, StackMiddleware
 from tests.models import ScriptedModel, called
 
 LONG = "word " * 60
@@ -73,6 +74,17 @@ def test_a_summary_is_asked_for_with_its_instructions() -> None:
     (instructions, *_), _ = model.received
     assert instructions.type == "system"
     assert "summary" in instructions.text.lower()
+
+
+def test_an_answer_from_langchains_cache_needs_no_usage() -> None:
+    model = ScriptedModel(answers=["fine", "other"], cache=InMemoryCache())
+    with ChatStack(LangChainClient(model)).build_sync() as client:
+        answers = [client.get_response("hi") for _ in range(2)]
+    assert [(each.text, each.usage) for each in answers] == [("fine", Usage())] * 2
+    assert len(model.received) == 1
+    agent = create_agent(model, middleware=[StackMiddleware(ChatStack(LangChainClient(model)))])
+    for _ in range(2):
+        assert agent.invoke({"messages": [HumanMessage("hi", id="1")]})["messages"][-1].text == "fine"
 
 
 class StreamsWholeCalls(ScriptedModel):

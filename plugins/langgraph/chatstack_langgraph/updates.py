@@ -56,8 +56,11 @@ def to_usage_metadata(usage: Usage) -> UsageMetadata | None:
 
 
 def from_usage_metadata(reported: UsageMetadata | None) -> Usage | None:
-    """Return the usage that a message of LangChain's holds; None if it holds none."""
-    if reported is None:
+    """Return the usage that a message of LangChain's holds; None if it holds none.
+
+    An answer from LangChain's cache, of a model that reports nothing, has ``{"total_cost": 0}``.
+    """
+    if reported is None or "input_tokens" not in reported:
         return None
     read, wrote = reported.get("input_token_details", {}), reported.get("output_token_details", {})
     # ``langchain-anthropic`` tells writes by their lifetimes, and then none in all.
