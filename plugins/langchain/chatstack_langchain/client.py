@@ -15,6 +15,7 @@ from chatstack import ChatRequest, ChatUpdate, Message, ProviderInfo, WiringErro
 from chatstack.client.answers import updates_of
 from chatstack.providers.foreign import ForeignClient, finish_reason_of
 from chatstack.values.responses import CallDelta
+from chatstack_langchain.heard_once import heard_once
 from chatstack_langchain.options import kwargs_of, tools_of
 from chatstack_langgraph import from_langchain, to_langchain
 from chatstack_langgraph.updates import from_usage_metadata
@@ -55,20 +56,19 @@ class LangChainClient(ForeignClient):
         model, messages = self._bound(request), to_langchain(request.messages)
         if request.options.instructions.strip():
             messages.insert(0, SystemMessage(request.options.instructions))
-        whole: AIMessage | None = None
+        whole: AIMessageChunk | None = None
         deltas = _Deltas()
-        if request.stream:
-            async for chunk in model.astream(messages, _QUIET):
-                if not isinstance(chunk, AIMessageChunk):  # of a model that does not stream
-                    whole = chunk
-                    break
-                for update in deltas.of(chunk):
-                    yield update
-                whole = whole + chunk if isinstance(whole, AIMessageChunk) else chunk
-        else:
-            whole = await model.ainvoke(messages, _QUIET)
-        if whole is not None:
-            for update in answer_of(whole, streamed=isinstance(whole, AIMessageChunk)):
+        chunks = model.astream(messages, _QUIET)
+        with heard_once():
+            said: AIMessage | None = await (anext(chunks, None) if request.stream else model.ainvoke(messages, _QUIET))
+        while isinstance(said, AIMessageChunk):
+            for update in deltas.of(said):
+                yield update
+            whole = said if whole is None else whole + said
+            said = await anext(chunks, None)
+        said = said or whole  # a model that does not stream says it whole
+        if said is not None:
+            for update in answer_of(said, streamed=said is whole):
                 yield update
 
     def _bound(self, request: ChatRequest) -> Runnable[Any, Any]:

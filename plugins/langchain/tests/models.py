@@ -60,7 +60,11 @@ def _chunks(message: AIMessage) -> Iterator[ChatGenerationChunk]:
     ]
     yield ChatGenerationChunk(
         message=AIMessageChunk(
-            content="", tool_call_chunks=calls, usage_metadata=message.usage_metadata, chunk_position="last"
+            content="",
+            tool_call_chunks=calls,
+            usage_metadata=message.usage_metadata,
+            response_metadata=message.response_metadata,
+            chunk_position="last",
         )
     )
 
