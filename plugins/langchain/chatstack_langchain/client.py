@@ -110,7 +110,7 @@ def answer_of(message: AIMessage, *, streamed: bool = False) -> Iterator[ChatUpd
         _ours(message),
         streamed=streamed,
         usage=from_usage_metadata(message.usage_metadata),
-        finish_reason=finish_reason_of(finish),
+        finish_reason="refused" if _is_refusal(message) else finish_reason_of(finish),
         response_id=str(said.get("id") or message.id or ""),
         model=str(said.get("model_name") or said.get("model") or ""),
         raw=message,
@@ -118,18 +118,32 @@ def answer_of(message: AIMessage, *, streamed: bool = False) -> Iterator[ChatUpd
 
 
 def _ours(message: AIMessage) -> Message:
-    """Return the message as ours; of OpenAI's Responses API with all of its content, which goes back as it came: ids of
-    items, and arguments as the model has spaced them."""
-    content: object = message.content  # pyright: ignore[reportUnknownMemberType]
-    if not isinstance(content, list) or not any(map(_is_item, cast("list[object]", content))):
+    """Return the message as ours, with what OpenAI's models get back as it came: of the Responses API all content, with
+    ids of items and arguments as the model has spaced them; of chat completions, a refusal."""
+    kept = {name: text for name, text in message.additional_kwargs.items() if name == "refusal" and text}
+    if not kept and not any(map(_is_item, _blocks(message))):
         return from_langchain([message], keep_rest=False)[0]
+    content: object = message.content  # pyright: ignore[reportUnknownMemberType]
     said = {"tool_calls": message.tool_calls, "invalid_tool_calls": message.invalid_tool_calls}
-    return from_langchain([AIMessage(content=cast("Any", content), **cast("Any", said))])[0]
+    return from_langchain([AIMessage(cast("Any", content), additional_kwargs=kept, **cast("Any", said))])[0]
 
 
-def _is_item(block: object) -> bool:
-    found = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
-    return found.get("type") == "function_call" or (found.get("type") == "text" and "id" in found)
+def _is_refusal(message: AIMessage) -> bool:
+    """Return True for a refusal of OpenAI's, which is an answer that has stopped like any other."""
+    return bool(message.additional_kwargs.get("refusal")) or any(
+        block.get("type") == "refusal" for block in _blocks(message)
+    )
+
+
+def _blocks(message: AIMessage) -> list[dict[str, Any]]:
+    content: object = message.content  # pyright: ignore[reportUnknownMemberType]
+    if not isinstance(content, list):
+        return []
+    return [cast("dict[str, Any]", each) for each in cast("list[object]", content) if isinstance(each, dict)]
+
+
+def _is_item(block: dict[str, Any]) -> bool:
+    return block.get("type") == "function_call" or (block.get("type") == "text" and "id" in block)
 
 
 class _Deltas:

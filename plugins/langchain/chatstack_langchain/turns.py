@@ -15,10 +15,10 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, Inva
 from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.messages.tool import tool_call_chunk
 
-from chatstack import ChatResponse, ChatUpdate, InputError, Message, ToolCall, ToolResult
-from chatstack.nodes.remainder import as_object, digest
+from chatstack import ChatResponse, ChatUpdate, InputError, Message, ProviderItem, ToolCall, ToolResult
+from chatstack.nodes.remainder import as_list, as_object, digest
 from chatstack_langgraph import from_langchain
-from chatstack_langgraph.blocks import arguments_object, block_of
+from chatstack_langgraph.blocks import Block, arguments_object, block_of
 from chatstack_langgraph.messages import KEPT
 from chatstack_langgraph.updates import to_usage_metadata
 
@@ -62,14 +62,15 @@ class TurnWriter:
         told = {"model_name": response.model, "finish_reason": response.finish_reason, "id": response.id}
         unknown = [call for call in _open_calls(response) if call.name not in self._handed_back]
         late = [tool_call_chunk(name=call.name, args=call.arguments, id=call.id) for call in unknown]
-        self._chunks.append(AIMessageChunk(content="", tool_call_chunks=late))
+        content = cast("Any", _refusal_in(response) or "")
+        self._chunks.append(AIMessageChunk(content=content, tool_call_chunks=late))
         said = self.whole(response)
         kept = {}
         if plainly(said) != response.messages:
             turn = [msgspec.to_builtins(message) for message in response.messages]
             kept = {KEPT: {"turn": turn, "of": _digest(said)}}
         self._chunks[-1] = AIMessageChunk(
-            content="",
+            content=content,
             tool_call_chunks=late,
             usage_metadata=to_usage_metadata(response.usage),
             response_metadata={name: value for name, value in told.items() if value},
@@ -128,6 +129,27 @@ def _turn_in(message: BaseMessage) -> tuple[Message, ...]:
         return ()
     # It may come from outside: it must not tell the model what only an application may.
     return turn if all(each.role in ("assistant", "tool") for each in turn) else ()
+
+
+def _refusal_in(response: ChatResponse) -> list[Block]:
+    """Return LangChain's block for an answer that was refused, in the provider's words where it has some."""
+    if response.finish_reason != "refused" or not response.messages:
+        return []
+    last = response.messages[-1]
+    items = [part for part in last.parts if isinstance(part, ProviderItem)]
+    if any(block_of(item).get("type") == "refusal" for item in items):
+        return []  # of a model of LangChain's below: it is told with the others
+    kept = [last.extra_json, *(item.json for item in items)]
+    words = (_words(msgspec.json.decode(text)) for text in kept if text)
+    return [{"type": "refusal", "refusal": next(filter(None, words), "")}]
+
+
+def _words(kept: object) -> str:
+    """Return the first text under the name ``refusal``, as OpenAI's answers have it."""
+    found = as_object(kept) or {}
+    said = found.get("refusal")
+    within = (_words(each) for each in found.values() or as_list(kept) or ())
+    return said if isinstance(said, str) else next(filter(None, within), "")
 
 
 def _open_calls(response: ChatResponse) -> list[ToolCall]:
