@@ -79,8 +79,9 @@ class LangChainClient(ForeignClient):
         if options.output_schema is not None and _is_openai(self.model):
             kwargs.setdefault("strict", True)  # langchain-openai parses the answer, and OpenAI wants both strict then
             tools = [convert_to_openai_tool(tool.get("function", tool), strict=True) for tool in tools]
-        choice = "any" if options.tool_choice == "required" else options.tool_choice
-        return self.model.bind_tools(tools, tool_choice=choice, **kwargs)
+        if options.tool_choice is not None:  # some models take tools alone
+            kwargs["tool_choice"] = "any" if options.tool_choice == "required" else options.tool_choice
+        return self.model.bind_tools(tools, **kwargs)
 
 
 def info_of(model: BaseChatModel) -> ProviderInfo:

@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, Huma
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
-from chatstack import ChatClient, ChatStack, Message, Summarizer, Usage
+from chatstack import ChatClient, ChatOptions, ChatStack, Message, Summarizer, ToolDeclaration, Usage
 from chatstack.testing.provider_contract import ModelAnswer, ProviderSettings, ServerReply
 from chatstack.testing.provider_requests import RequestContract
 from chatstack_langchain import ChatStackModel, LangChainClient, StackMiddleware
@@ -85,6 +85,17 @@ def test_an_answer_from_langchains_cache_needs_no_usage() -> None:
     agent = create_agent(model, middleware=[StackMiddleware(ChatStack(LangChainClient(model)))])
     for _ in range(2):
         assert agent.invoke({"messages": [HumanMessage("hi", id="1")]})["messages"][-1].text == "fine"
+
+
+def test_a_model_that_takes_tools_alone_is_given_them() -> None:
+    class TakesToolsAlone(ScriptedModel):
+        def bind_tools(self, tools: Any) -> Any:  # type: ignore[override]
+            return self.bind(tools=tools)
+
+    model = TakesToolsAlone(answers=["fine"])
+    with ChatStack(LangChainClient(model)).build_sync() as client:
+        client.get_response("hi", options=ChatOptions(tools=(ToolDeclaration("look"),)))
+    assert [each["function"]["name"] for each in model.asked_with[0]["tools"]] == ["look"]
 
 
 class StreamsWholeCalls(ScriptedModel):
