@@ -137,7 +137,11 @@ class Portal:
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._until_stopped())
+            main = runner.get_loop().create_task(self._until_stopped())
+            while not main.done():
+                # A task that raises one of these stops the loop, and keeps it for whoever awaits the task.
+                with suppress(KeyboardInterrupt, SystemExit):
+                    self._loop.run_until_complete(main)
 
     async def _until_stopped(self) -> None:
         await self._stopping.wait()

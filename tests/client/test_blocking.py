@@ -79,6 +79,35 @@ def test_what_is_no_exception_cancels_the_coroutine_and_surfaces() -> None:
     assert ended == ["cancelled"]
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("in_a_task", [False, True])
+def test_what_ends_a_process_surfaces_from_a_coroutine_and_the_loop_goes_on(
+    kind: type[BaseException], in_a_task: bool
+) -> None:
+    async def ending() -> str:
+        raise kind
+
+    async def main(ask: Ask) -> str:
+        return await (asyncio.create_task(ending()) if in_a_task else ending())
+
+    async def other(ask: Ask) -> str:
+        return "fine"
+
+    blocking, found = Blocking(), list[object]()
+
+    def calls() -> None:
+        try:
+            blocking.run(main, str)
+        except (SystemExit, KeyboardInterrupt) as raised:
+            found.append(type(raised))
+        found.append(blocking.run(other, str))
+
+    thread = threading.Thread(target=calls, daemon=True)  # where the loop is gone, it waits for ever
+    thread.start()
+    thread.join(60)
+    assert found == [kind, "fine"]
+
+
 def test_two_questions_at_once_are_both_answered() -> None:
     async def main(ask: Ask) -> list[str]:
         return await asyncio.gather(*map(ask, range(5)))
