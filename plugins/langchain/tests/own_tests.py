@@ -1,8 +1,8 @@
 """Runs LangChain's own tests of its agents bare, with the middleware put in, with the model put in; says what differs.
 
-    pip download --no-deps --no-binary :all: langchain==1.4.7 && tar xf langchain-1.4.7.tar.gz
+    pip download --no-deps --no-binary :all: langchain==1.5.2 && tar xf langchain-1.5.2.tar.gz
     uv run --with pytest-mock --with syrupy --with toml --with blockbuster --with langchain-openai \\
-        python -m tests.own_tests langchain-1.4.7
+        python -m tests.own_tests langchain-1.5.2
 
 The source has to be of the version that is installed. Nothing of it is copied here.
 """
