@@ -20,7 +20,7 @@ from typing import NoReturn, Protocol, TypeAlias, cast
 
 from chatstack.cli.interrupts import interrupts_kept
 from chatstack.cli.terminal import missing_extra, printable
-from chatstack.errors import ChatStackError
+from chatstack.values.errors import ChatStackError
 
 GROUP = "chatstack.commands"
 """The entry point group in which other distributions offer commands."""

@@ -11,7 +11,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from chatstack.errors import ChatStackError
+from chatstack.values.errors import ChatStackError
 
 if TYPE_CHECKING:
     from rich.console import Console
