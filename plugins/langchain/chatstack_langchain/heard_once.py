@@ -12,7 +12,7 @@ from langchain_core.runnables.config import (
     get_async_callback_manager_for_config,
     var_child_runnable_config,
 )
-from langchain_core.tracers.context import _configure_hooks  # pyright: ignore[reportPrivateUsage]
+from langchain_core.tracers import context as tracers
 from langchain_core.tracers.langchain import LangChainTracer
 from langgraph.errors import GraphBubbleUp
 
@@ -33,7 +33,8 @@ def heard_once() -> Generator[None]:
     config = ensure_config()
     callbacks = get_async_callback_manager_for_config(config)
     callbacks.set_handlers([each for each in callbacks.handlers if isinstance(each, LangChainTracer)])
-    handlers: list[ContextVar[Any]] = [var for var, _, kind, _ in _configure_hooks if kind is None]
+    hooks = getattr(tracers, "_configure_hooks", ())  # private: without it, such handlers hear the model twice again
+    handlers: list[ContextVar[Any]] = [var for var, _, kind, _ in hooks if kind is None]
     tokens = [(var, var.set(None)) for var in handlers if var.get() is not None]
     around = var_child_runnable_config.set({**config, "callbacks": callbacks})
     try:
