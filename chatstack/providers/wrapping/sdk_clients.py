@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
@@ -87,16 +87,11 @@ def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
     if not isinstance(stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WiringError(f"wrap: stack: expected a ChatStack, got {type(stack).__name__}", parameter="stack")
     given = cast("_SdkClient", client)
-    provider = WrappedClient(_copied(given, **_BARE[sdk]), sdk)
+    http = given._client  # pyright: ignore[reportPrivateUsage]
+    bare = cast("_SdkClient", given.with_options(**_BARE[sdk]))
+    provider = WrappedClient(bare, sdk)
     built = replace(stack, provider=provider).build(resolve)
     answering = Answering(built, getattr(sys.modules[sdk.name], f"{sdk.client_name}Error"), _tools_of(built))
-    return cast("C", _wrapped(given, sdk, answering, built.aclose))
-
-
-def _wrapped(given: _SdkClient, sdk: Sdk[Any], answering: Answering, closing: Callable[[], Awaitable[object]]) -> Any:
-    """Return the same client, and copies of it, with the seam. Each signs what it sends by its own credentials."""
-    http = given._client  # pyright: ignore[reportPrivateUsage]
-    bare = cast("_SdkClient", _copied(given, **_BARE[sdk]))
 
     async def send(request: HttpRequest, *, stream: bool = False, **options: Any) -> HttpResponse:
         async def sent(asked: HttpRequest) -> HttpResponse:
@@ -111,19 +106,7 @@ def _wrapped(given: _SdkClient, sdk: Sdk[Any], answering: Answering, closing: Ca
             return await http.send(request, stream=stream, **options)
         return await answering.response(turn, unread=stream)
 
-    def copied(**options: Any) -> Any:
-        return _wrapped(given.with_options(**options), sdk, answering, closing)
-
-    made = _copied(given, http_client=with_seam(http, send, closing))
-    made.copy = made.with_options = copied
-    return made
-
-
-def _copied(given: _SdkClient, **options: object) -> Any:
-    """Return a copy by the SDK, which forgets one option; of a wrapped client, one with the same seam."""
-    if getattr(given, "_strict_response_validation", False):
-        options["_extra_kwargs"] = {"_strict_response_validation": True}
-    return type(given).with_options(given, **options)
+    return cast("C", given.with_options(http_client=with_seam(http, send, built.aclose)))
 
 
 class WrappedClient(ChatFronts):
