@@ -13,6 +13,7 @@ import pytest
 
 from chatstack import (
     CharCounter,
+    ChatOptions,
     ChatRequest,
     ChatResponse,
     ChatStack,
@@ -91,7 +92,7 @@ class Conversed:
         self.history: list[Message] = []
         self.answers: list[ChatResponse] = []
 
-    async def ask(self, *reminder: Message, streamed: bool = False) -> ChatResponse:
+    async def ask(self, *reminder: Message, streamed: bool = False, options: ChatOptions | None = None) -> ChatResponse:
         """Ask the next question, and append the answer."""
         number = len(self.answers)
         self.history.append(Message.user(f"fact{self.of}x{number} {WORDS}"))
@@ -100,7 +101,7 @@ class Conversed:
             async with self.client.get_streaming_response(messages, conversation_id=self.conversation_id) as stream:
                 answer = await stream.response()
         else:
-            answer = await self.client.get_response(messages, conversation_id=self.conversation_id)
+            answer = await self.client.get_response(messages, conversation_id=self.conversation_id, options=options)
         self.history += answer.messages
         self.answers.append(answer)
         return answer
@@ -615,6 +616,22 @@ def test_a_reminder_that_is_not_repeated_is_no_reason_to_prepare_it_again(conver
         talk = Conversed(Remembering(), conversation_id=conversation_id, max_tokens=3_000)
         while not talk.has_summary:
             await talk.ask(Message.user(f"reminder {len(talk.answers)}"))
+            await talk.idle()
+        return talk
+
+    talk = asyncio.run(main())
+    assert len(talk.writer.requests) == 1
+    assert talk.outcomes == {"written": 1, "used": 1}
+
+
+@pytest.mark.parametrize("conversation_id", [None, "c-42"])
+def test_another_reserve_for_each_answer_is_no_reason_to_prepare_it_again(conversation_id: str | None) -> None:
+    """How far a history has come is kept by its limits and reserve, what was planned for it is not."""
+
+    async def main() -> Conversed:
+        talk = Conversed(Remembering(), conversation_id=conversation_id, max_tokens=3_000)
+        while not talk.has_summary:
+            await talk.ask(options=ChatOptions(max_tokens=100 + len(talk.answers)))
             await talk.idle()
         return talk
 
