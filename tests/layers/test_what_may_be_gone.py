@@ -54,6 +54,23 @@ def test_the_question_comes_back_when_a_reminder_behind_it_goes(kind: str) -> No
         assert QUESTION in provider.requests[-1].messages
 
 
+@pytest.mark.parametrize("kind", ["guard", "condensing"])
+@pytest.mark.parametrize("conversation_id", [None, "c-42"])
+def test_the_question_comes_back_when_the_work_goes_on_without_the_reminder(
+    kind: str, conversation_id: str | None
+) -> None:
+    """The answer is bound to what was sent with the reminder, and to a history that has none."""
+    provider = ScriptedClient([Message.assistant(ToolCall("new", "look", "{}"))])
+    client = stack_of(kind, provider).build()
+    history = [Message.user("hello"), Message.assistant("hi"), QUESTION, *work(12)]
+    reminded = [*history, Message.user("reminder: be quick")]
+    answer = asyncio.run(client.get_response(reminded, conversation_id=conversation_id))
+    assert QUESTION not in provider.requests[-1].messages
+    history += [*answer.messages, Message.tool("new", "found", name="look")]
+    asyncio.run(client.get_response(history, conversation_id=conversation_id))
+    assert QUESTION in provider.requests[-1].messages
+
+
 def new_results(shape: str) -> list[Message]:
     calls = [ToolCall("a", "look", "{}"), ToolCall("b", "look", "{}")]
     results = tuple(ToolResult(call.id, "look", "x" * 40_000) for call in calls)
