@@ -14,6 +14,7 @@ from chatstack import (
     ClearThenDrop,
     ContextWindowGuard,
     Message,
+    Reasoning,
     Text,
     ToolCall,
     ToolResult,
@@ -69,6 +70,25 @@ def test_the_question_comes_back_when_the_work_goes_on_without_the_reminder(
     history += [*answer.messages, Message.tool("new", "found", name="look")]
     asyncio.run(client.get_response(history, conversation_id=conversation_id))
     assert QUESTION in provider.requests[-1].messages
+
+
+def test_a_history_that_comes_again_without_its_reasoning_is_edited_anew() -> None:
+    """It is the same history, but the edit of a message tells the parts that stay by their places."""
+    provider, keep = ScriptedClient(["ok"]), {"messages": 2}
+    stack = ChatStack(provider).use(ToolResultClearer, trigger={"messages": 12}, keep=keep, clear_tool_inputs=True)
+    client = stack.build()
+    calls = [ToolCall(f"c{number}", "look", '{"at": "here"}') for number in range(8)]
+    asked, results = Message.user("go"), [Message.tool(call.id, "found " * 50, name="look") for call in calls]
+
+    def history(*reasoning: Reasoning) -> list[Message]:
+        said = [Message("assistant", (*reasoning, call)) for call in calls]
+        return [asked, *(each for pair in zip(said, results, strict=True) for each in pair)]
+
+    answer = asyncio.run(client.get_response(history(Reasoning("hm"))))
+    asyncio.run(client.get_response([*history(), *answer.messages, Message.user("and now?")]))
+    first, then = ([each.calls for each in request.messages if each.calls] for request in provider.requests)
+    assert first == then
+    assert {call.arguments for (call,) in then} == {"{}", calls[0].arguments}
 
 
 def new_results(shape: str) -> list[Message]:
