@@ -125,8 +125,6 @@ class ContextEditing:
         if not steps and past.was_rejected:
             return (yield from self._edited_now(policy, context, opened))
         if len(steps) == 1 and steps[0].context is not None:
-            if _is_waiting(policy, context, opened):
-                return context
             opened.has_looked, opened.wait = True, None
             return self._carry_out(_Draft(steps[0].plan, (), steps[0].made), steps[0].context, opened)
         opened.wait = past.wait
