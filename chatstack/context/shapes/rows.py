@@ -93,14 +93,14 @@ def _without_middle(json: bytes, spans: Sequence[_Span], first: int, last: int) 
 
 
 def _fair_share(sizes: Sequence[int], room: int) -> int:
-    """Return the size that each value may have at most, so that all of them fit."""
+    """Return the size that each value may have at most, so that all of them fit; as they are, they do not."""
     left = len(sizes)
     for size in sorted(sizes):
         if size * left > room:
-            return max(0, room // left)
+            break
         room -= size
         left -= 1
-    return max(sizes)
+    return max(0, room // left)
 
 
 def _fitting(ends: Sequence[int], room: float) -> int:
