@@ -122,12 +122,12 @@ class Reconstruction:
         """Return the edits of all requests of more than ``since`` messages, the current one included; ``record`` holds
         the edits in force before that."""
         course = self._course(record)
-        if course is None or not self._is_due(self.seen.length, course):
+        if not self._is_due(self.seen.length, course):
             return []
         work = partial(self._steps, since, course)
         return (yield from aside(work, self.seen.length, self.policy.aside_from))
 
-    def _steps(self, since: int, course: _Course | None) -> list[Step]:
+    def _steps(self, since: int, course: _Course) -> list[Step]:
         steps = [*islice(self._each(since, course), _MOST_STEPS)]
         self.was_cut_short = len(steps) == _MOST_STEPS
         if steps:
@@ -141,16 +141,13 @@ class Reconstruction:
             step.made  # noqa: B018 - put together here, where nobody waits for it
         return step
 
-    def _each(self, since: int, course: _Course | None) -> Iterator[Step]:
-        while course is not None:
-            found = self._next(since, course)
-            if found is None:
-                return
+    def _each(self, since: int, course: _Course) -> Iterator[Step]:
+        while found := self._next(since, course):
             step, course = found
             yield step
             since = step.length
 
-    def _next(self, since: int, course: _Course) -> tuple[Step, _Course | None] | None:
+    def _next(self, since: int, course: _Course) -> tuple[Step, _Course] | None:
         """Return the first edit of the requests of more than ``since`` messages, and the course after it."""
         requests = self._requests(since)
         lengths = requests.lengths[bisect_right(requests.lengths, since) :]
@@ -187,13 +184,12 @@ class Reconstruction:
 
         Making a context takes as long as its messages are many: for 20,000 messages, 1,100 are made in place of 3,850.
         """
-        wait = self.wait
-        if wait is None:
-            return low
+        wait, length = self.wait, lengths[low - 1]
+        assert wait is not None  # it goes on
         likely = self._index(lengths, low, course, wait.until)
-        if wait.asked_at < 0 or self._past is None:
+        if wait.asked_at < 0:
             return likely
-        return min(likely, bisect_right(lengths, self._past.next_user(lengths[low - 1]), low))
+        return min(likely, bisect_right(lengths, self._requests(length).next_user(length), low))
 
     def _index(self, lengths: Sequence[int], low: int, course: _Course, most: int) -> int:
         """Return the index of the first length, from ``low`` on, of a request of more than ``most`` tokens."""
@@ -224,7 +220,7 @@ class Reconstruction:
             return -1, sizes or (context.tokens,)
         return user, sizes
 
-    def _step(self, length: int, context: Context, course: _Course) -> tuple[Step, _Course | None] | None:
+    def _step(self, length: int, context: Context, course: _Course) -> tuple[Step, _Course] | None:
         plan = self.policy.plan(context)
         if plan is None or (isinstance(plan, Plan) and plan.is_empty):  # pyright: ignore[reportUnnecessaryIsInstance]
             return None
@@ -254,8 +250,8 @@ class Reconstruction:
         left = list(zip(course.edited.messages, course.edited.origins, strict=True))
         return record_of(self.seen.positions[: course.length], self.came.messages, left, course.made)
 
-    def _course(self, record: Record | None, made: Made | None = None) -> _Course | None:
-        """Return the course that begins with a record; None if it does not fit the messages."""
+    def _course(self, record: Record | None, made: Made | None = None) -> _Course:
+        """Return the course that begins with a record, which fits the messages: it is in force."""
         came, positions = self.came, self.seen.positions
         if record is None:
             replaced: Mapping[int, Message] | None = {} if self._is_plain else None
@@ -265,8 +261,7 @@ class Reconstruction:
             made = carried.made
         if made is None:
             edited = record.edited(came.messages, positions)
-            if edited is None:
-                return None
+            assert edited is not None  # or it would not be in force
             made = Made(record, edited)
         if self._is_plain and isinstance(positions, range):
             if carried is None or carried.made is not made:
