@@ -17,6 +17,7 @@ from chatstack import (
     ContextMemory,
     ContextWindowGuard,
     Message,
+    ProviderItem,
     Text,
     ToolCall,
     ToolResult,
@@ -30,6 +31,10 @@ from tests.histories import PROPERTY, decoded_again
 
 WORDS = st.sampled_from(["hi", "and now?", "", "a longer question " * 5])
 IDS = st.sampled_from(["a", "b", "c"])
+ITEMS = [
+    ProviderItem("theirs", '{"type": "server_tool_use", "id": "s"}'),
+    ProviderItem("theirs", '{"type": "web_search_tool_result", "tool_use_id": "s"}'),
+]
 MESSAGES = st.one_of(
     st.builds(Message.user, WORDS),
     st.builds(lambda text, pinned: Message("user", (Text(text),), pinned=pinned), WORDS, st.booleans()),
@@ -37,6 +42,7 @@ MESSAGES = st.one_of(
     st.builds(lambda ids: Message("assistant", tuple(ToolCall(id, "look", "{}") for id in ids)), st.lists(IDS)),
     st.builds(lambda id, pinned: Message("tool", (ToolResult(id, "look", "seen"),), pinned=pinned), IDS, st.booleans()),
     st.builds(lambda ids: Message("user", tuple(ToolResult(id, "look", "seen") for id in ids)), st.lists(IDS)),
+    st.builds(lambda items: Message("assistant", tuple(items)), st.lists(st.sampled_from(ITEMS))),
 )
 
 
@@ -58,6 +64,7 @@ def worked_out(of: History) -> tuple[object, ...]:
         [of.prefix_hash(at) for at in range(1, length + 1)],
         of.links(length)[:length],
         (pairs.paired(), pairs.open_calls(), pairs.orphans, pairs.displaced, round_at),
+        (pairs.leftovers(-1), None if pairs.items is None else pairs.items.joined),
         (of.latest_user, of.latest_assistant, of.pinned, of.pinned_results, of.is_edited),
     )
 
