@@ -121,6 +121,7 @@ ITEM = ProviderItem("openai-responses", '{"type": "web_search_call"}')
     ("one", "other"),
     [
         (Message.assistant("a  b\n"), Message.assistant("\ta b")),
+        (Message.assistant("a   b\n\n  c " * 99), Message.assistant(" a b\tc" * 99)),
         (Message.assistant("a ", "b"), Message.assistant("a b")),
         (call('{"at": "sky", "n": 1}'), call('{"n":1,"at":"sky"}')),
         (call('{"at": "caf\\u00e9"}'), call('{"at": "caf\u00e9"}')),
@@ -134,6 +135,7 @@ ITEM = ProviderItem("openai-responses", '{"type": "web_search_call"}')
     ],
     ids=[
         "white space of answers",
+        "white space of long answers",
         "texts joined",
         "arguments encoded anew",
         "escapes in arguments",
