@@ -57,10 +57,9 @@ class _MadeIds:
 @dataclass(slots=True)
 class _TextBlock:
     pieces: list[str] = field(default_factory=list[str])
-    extra_json: str = ""
 
     def part(self) -> Text:
-        return Text("".join(self.pieces), self.extra_json)
+        return Text("".join(self.pieces))
 
 
 @dataclass(slots=True)
@@ -169,10 +168,6 @@ class MessageAssembly:
             self._blocks[self._keyed[block]] = whole
             return
         self._begin(whole, block)
-
-    def set_text_extra(self, block: Hashable, fields: Mapping[str, object]) -> None:
-        """Set the wire's fields for the text of that block."""
-        self._open(_TextBlock, block).extra_json = encoded_extra(fields, self._wire)
 
     def add_extra(self, fields: Mapping[str, object]) -> None:
         """Add wire fields for the whole message; the last value of a field counts."""

@@ -144,10 +144,9 @@ def test_a_whole_part_takes_the_place_of_its_block() -> None:
     assert assembly.finish().parts == (Reasoning("because", '{"signature":"s"}', "anthropic"), Text("so"))
 
 
-def test_extra_fields_of_texts_calls_and_message_are_kept_under_the_name_of_the_wire() -> None:
+def test_extra_fields_of_calls_and_message_are_kept_under_the_name_of_the_wire() -> None:
     assembly = MessageAssembly("openai-chat")
     assembly.add_text("so", block=0)
-    assembly.set_text_extra(0, {"citations": [1]})
     assembly.add_call(0, id="a", name="one", extra={"x": 1})
     assembly.add_call(0, arguments="{}")
     assembly.add_part(ProviderItem("openai", "{}"))
@@ -155,7 +154,7 @@ def test_extra_fields_of_texts_calls_and_message_are_kept_under_the_name_of_the_
     assembly.add_extra({"refusal": "no", "annotations": []})
     message = assembly.finish()
     assert message.parts == (
-        Text("so", '{"openai-chat":{"citations":[1]}}'),
+        Text("so"),
         ToolCall("a", "one", "{}", '{"openai-chat":{"x":1}}'),
         ProviderItem("openai", "{}"),
     )
