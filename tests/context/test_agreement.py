@@ -375,14 +375,17 @@ def test_a_call_that_is_made_again_after_somebody_chose_plans_the_same() -> None
     asyncio.run(run())
 
 
-def test_an_id_does_not_hide_what_was_chosen_before_the_conversation_had_one() -> None:
+@pytest.mark.parametrize(("before", "then"), [(None, "c-1"), ("c-1", None), ("c-1", "c-2")])
+def test_an_id_does_not_hide_what_was_chosen_before_the_conversation_had_it(
+    before: str | None, then: str | None
+) -> None:
     async def run() -> None:
         store, messages = DictStore(), talk(40)
         first, second = Process(store), Process(store)
         sent = [
-            await first.ask(messages[:end], answer_in(messages, end), conversation_id="c-1") for end in ends(messages)
+            await first.ask(messages[:end], answer_in(messages, end), conversation_id=before) for end in ends(messages)
         ]
-        assert await second.ask([*messages, *ANSWERED]) == (*sent[-1], *ANSWERED)
+        assert await second.ask([*messages, *ANSWERED], conversation_id=then) == (*sent[-1], *ANSWERED)
         assert second.edits == 0
 
     asyncio.run(run())
