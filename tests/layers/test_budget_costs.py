@@ -296,10 +296,17 @@ def test_what_anthropic_wrote_to_a_cache_costs_by_how_long_it_lives(lifetimes: d
     assert spending.of("c").cost == expected
 
 
+TIERED = Price("m", "p", Rate(Decimal(1), ((200_000, Decimal(2)),)), Rate(Decimal(1)), None,
+               output=Rate(Decimal(10), ((200_000, Decimal(20)),)))  # fmt: skip
+
+
 def test_usage_that_is_told_in_parts_costs_what_it_costs_in_one() -> None:
     """Large requests cost more for each token, of the answer, too."""
-    tiered = Price("m", "p", Rate(Decimal(1), ((200_000, Decimal(2)),)), Rate(Decimal(1)), None,
-                   output=Rate(Decimal(10), ((200_000, Decimal(20)),)))  # fmt: skip
     used = Usage(MILLION // 4, MILLION // 100)
-    costs = [spent(kind(used), price=tiered) for kind in (Priced, ToldInParts)]
+    costs = [spent(kind(used), price=TIERED) for kind in (Priced, ToldInParts)]
     assert costs == [Decimal("1.4"), Decimal("1.4")]
+
+
+@pytest.mark.parametrize("kind", [Priced, ToldInParts])
+def test_rounds_that_are_large_only_together_cost_what_small_ones_do(kind: type[Priced]) -> None:
+    assert spent(kind(Usage(150_000)), price=TIERED) == Decimal("1.05")
