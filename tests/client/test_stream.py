@@ -246,6 +246,8 @@ HELLO, LOOK = ChatUpdate(text="hello"), ToolCall("1", "look")
         (ChatUpdate(call_delta=CallDelta(0, "1", "look")),),
         (HELLO, DONE, HELLO),
         (HELLO, DONE, ChatUpdate(usage=Usage(1, 1)), HELLO),
+        (HELLO, DONE, HELLO, ChatUpdate(usage=Usage(1, 1))),
+        (HELLO, DONE, ChatUpdate(text="more", usage=Usage(1, 1))),
     ],
 )
 @pytest.mark.parametrize("read", [iterated, ChatStream.response])
