@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import chatstack
 from scripts.site_lists import llms
 from tests.docs.pages import DOCS, README, ROOT, anchors, links, pages
 
@@ -48,7 +49,7 @@ def test_every_page_is_told_to_readers_that_are_programs() -> None:
 
 
 def test_names_in_the_architecture_are_in_the_code() -> None:
-    files = [path for path in (ROOT / "chatstack").rglob("*.*") if path.suffix in (".py", ".js")]
+    files = [path for path in Path(chatstack.__file__).parent.rglob("*.*") if path.suffix in (".py", ".js")]
     words = {word for path in files for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
     names = re.findall(r"`([A-Za-z_][\w.]*)(?:\(.*?\))?`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
     assert set(names) - {path.name for path in files} - {name for name in names if words >= {*name.split(".")}} == set()
