@@ -58,15 +58,16 @@ class LangChainClient(ForeignClient):
             messages.insert(0, SystemMessage(request.options.instructions))
         whole: AIMessageChunk | None = None
         deltas = _Deltas()
-        chunks = model.astream(messages, _QUIET)
+        chunks = model.astream(messages, _QUIET) if request.stream else None
         with heard_once():
-            said: AIMessage | None = await (anext(chunks, None) if request.stream else model.ainvoke(messages, _QUIET))
-        while isinstance(said, AIMessageChunk):
+            said: AIMessage | None = await (model.ainvoke(messages, _QUIET) if chunks is None else anext(chunks, None))
+        while chunks is not None and isinstance(said, AIMessageChunk):
             for update in deltas.of(said):
                 yield update
             whole = said if whole is None else whole + said
             said = await anext(chunks, None)
-        said = said or whole  # a model that does not stream says it whole
+        if said is None:  # else a model that does not stream has said it whole
+            said = whole
         if said is not None:
             for update in answer_of(said, streamed=said is whole):
                 yield update

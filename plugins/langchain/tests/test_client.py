@@ -98,6 +98,13 @@ def test_a_model_that_takes_tools_alone_is_given_them() -> None:
     assert [each["function"]["name"] for each in model.asked_with[0]["tools"]] == ["look"]
 
 
+def test_a_model_that_answers_a_plain_call_with_a_chunk_is_asked_once() -> None:
+    model = ScriptedModel(answers=[AIMessageChunk("one"), "two"])
+    with ChatStack(LangChainClient(model)).build_sync() as client:
+        assert client.get_response("hi").text == "one"
+    assert len(model.received) == 1
+
+
 class StreamsWholeCalls(ScriptedModel):
     """Streams each call at once, as some integrations do: without an index, or all with the same one."""
 
