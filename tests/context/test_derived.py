@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 
 import pytest
@@ -101,12 +102,27 @@ def test_the_past_of_the_latest_answers_outlives_their_form() -> None:
     memory = ContextMemory()
     entry = memory.past.entry(form_of(memory, 1, 11), TALK[11])
     form_of(memory, 2, 13)
-    form_of(memory, 2, 15)
+    memory.past.entry(form_of(memory, 2, 15), TALK[15])
+    assert entry.history() is None
     again = ContextMemory()
     again.past = memory.past
     seen = form_of(again, 1, 13)
     assert again.past.entry(form_of(again, 1, 11), TALK[11]) is entry
     assert seen.length == 12
+
+
+def test_so_does_that_of_an_answer_to_a_reminder_that_does_not_come_again() -> None:
+    memory, said, edits = ContextMemory(), Message.assistant("said"), 3
+    seen = form_of(memory, edits, 11)
+    entry = memory.past.entry(seen, said)
+    memory.past.entry(seen_of(memory, 11), said)
+    del seen
+    memory.recognise((*TALK[:10], said, Message.user("and then?")), "mine")
+    gc.collect()
+    assert entry.history() is None
+    again = ContextMemory()
+    again.past = memory.past
+    assert again.past.entry(form_of(again, edits, 11), said) is entry
 
 
 @pytest.mark.parametrize("second", [10, 25], ids=["edits further down", "the same ones"])

@@ -125,16 +125,19 @@ class Derived:
         return made, state, False
 
     def _drop(self, history: History, form: Form) -> None:
-        dropped, _ = history.forms.pop(form)
+        dropped, state = history.forms.pop(form)
         for each in [*dropped.forms]:
             self._drop(dropped, each)
+        self._past.seal(dropped, (state,))
         self._weigh(history, -_form_bytes(dropped) - _weight_of_shapes(dropped))
 
 
-def take_forms(before: History, made: History, who: str) -> None:
+def take_forms(before: History, made: History, who: str, past: OwnPast) -> None:
     """Take over the edited forms of a conversation that goes on from the beginning of a history, without the words of
     users that came last, and what was shaped of it. From now on they belong to that."""
     words = len(before.messages) - len(made.messages)
+    for edited, state in before.forms.values():
+        past.seal(edited, (state,))  # those that are taken over are new ones
     given, held = _taken(before, made, who, made.conversation(who).levels, words)
     before.held_bytes -= given
     made.held_bytes += held

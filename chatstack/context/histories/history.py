@@ -37,8 +37,8 @@ class History:
     """
 
     __slots__ = (
+        "__weakref__",
         "_chain",
-        "_conversations",
         "_edited",
         "_hashes",
         "_key",
@@ -46,10 +46,12 @@ class History:
         "_sums",
         "_user_before",
         "compactions",
+        "conversations",
         "entries",
         "forms",
         "given",
         "held_bytes",
+        "is_dropped",
         "is_fresh",
         "kept_before",
         "latest_assistant",
@@ -77,10 +79,12 @@ class History:
         # Arrays, as numbers of their own would take four times as many bytes for each message.
         self._hashes = array("q")
         self._sums: Terms[TokenCounter, array[int]] = ()
-        self._conversations: tuple[Conversation, ...] = ()
+        self.conversations: tuple[Conversation, ...] = ()
         self.messages: tuple[Message, ...] = ()
         self.is_fresh = False
         """True if its messages came as other objects than before: those before need not be kept anywhere."""
+        self.is_dropped = False
+        """True once the memory does not know it any more: a request that is under way may."""
         self.pairs = _NO_PAIRS
         self.latest_user = self.latest_assistant = -1
         self._user_before = -1
@@ -112,7 +116,7 @@ class History:
         """Return a new history for an edited form of this one, that of these messages. ``before`` is one that may begin
         alike: what is computed for that beginning holds for both."""
         made = History(self._key, self._lock)
-        made.root = self.root
+        made.root, made.is_dropped = self.root, self.is_dropped
         if before is not None:
             made._begin_as(before, common_length(messages, before.messages))
         return made
@@ -177,25 +181,25 @@ class History:
 
     def conversation(self, who: str) -> Conversation:
         """Return the state of that conversation, a new one if there is none."""
-        for known in self._conversations:
+        for known in self.conversations:
             if known.who == who:
                 return known
         found = Conversation(who)
-        self._conversations = (*self._conversations[1 - _MOST_CONVERSATIONS :], found)
+        self.conversations = (*self.conversations[1 - _MOST_CONVERSATIONS :], found)
         return found
 
     def is_of(self, who: str) -> bool:
         """Return True if that conversation has had this history."""
-        return who in map(_who_of, self._conversations)
+        return who in map(_who_of, self.conversations)
 
     def forget(self, who: str | None = None) -> bool:
         """Forget the state of one conversation, or of all; True if there is none left."""
-        self._conversations = tuple(each for each in self._conversations if who is not None and each.who != who)
-        return not self._conversations
+        self.conversations = tuple(each for each in self.conversations if who is not None and each.who != who)
+        return not self.conversations
 
     def levels(self) -> dict[str, dict[str, int]]:
         """Return the warning levels of its conversations."""
-        return {each.who: dict(each.levels) for each in self._conversations}
+        return {each.who: dict(each.levels) for each in self.conversations}
 
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Add new messages. ``messages`` begin with the known ones, possibly as new objects."""

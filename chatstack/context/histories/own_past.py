@@ -8,6 +8,8 @@ past is kept here, too, by the answers.
 from __future__ import annotations
 
 import threading
+import weakref
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -31,13 +33,27 @@ _APART = 3
 
 
 class Entry(msgspec.Struct, eq=False):
-    """The state of a conversation at one answer."""
+    """The state of a conversation at one answer.
 
-    length: int = 0
+    ``history`` is the one that the request was of, its first ``length`` messages. It is compared with another one only
+    when that is looked up: to hash all text of a history takes a third of its first call. ``prefix`` is the prefix
+    hash, once that history is gone.
+    """
+
+    history: weakref.ref[History]
+    length: int
     ends_turn: bool = False
+    prefix: int | None = None
     answered: LastAnswer | None = None
     reports: Rows = NOTHING_REPORTED
     reached: Terms[int, Reached] = ()
+
+    def is_of(self, history: History) -> bool:
+        """Return True if that history begins with the messages of the request."""
+        known, length = self.history(), self.length
+        if known is None:
+            return self.prefix is not None and self.prefix == history.prefix_hash(length)
+        return known is history or known.messages[:length] == history.messages[:length]
 
     def keep_reports(self, reports: Rows, length: int) -> None:
         """Keep what is known at a request of that length: the last report under whatever terms, as its conversation
@@ -70,15 +86,16 @@ class OwnPast:
         for at in range(seen.length - 1, max(known, seen.length - 1 - _LOOKS_BACK, 0), -1):
             if messages[at].role == "assistant":
                 with self._lock:
-                    entry = self._parted.get(answer_key(seen.who, seen.history, at, soft_hash(messages[at])))
+                    _, entry = self._slot(seen.who, seen.history, at, soft_hash(messages[at]))
                 if entry is not None:
                     _take_up(entry, conversation)
                     return
 
     def entry(self, seen: Recognised, said: Message) -> Entry:
         """Return the entry of that answer; layers that send the same messages share it."""
-        if not seen.length:
-            return Entry()
+        history, length = seen.history, seen.length
+        if not length:
+            return Entry(weakref.ref(history), length)
         latest = self._latest
         if latest is None or latest[1] is not said:
             soft = soft_hash(said)
@@ -86,15 +103,49 @@ class OwnPast:
             return latest[2]
         else:
             soft = latest[3]
-        key = answer_key(seen.who, seen.history, seen.length, soft)
         with self._lock:
-            entry = self._parted.get(key)
+            key, entry = self._slot(seen.who, history, length, soft)
             if entry is None:
-                entry = Entry(seen.length, ends_turn=not said.parts or type(said.parts[-1]) is not ToolCall)
+                ends_turn = not said.parts or type(said.parts[-1]) is not ToolCall
+                prefix = history.prefix_hash(length) if history.is_dropped else None  # while this was under way
+                entry = Entry(weakref.ref(history), length, ends_turn, prefix)
                 self._parted.put(key, entry)
-                self._thin_out(seen.conversation, key, seen.length)
+                self._thin_out(seen.conversation, key, length)
             self._latest = (seen, said, entry, soft)
             return entry
+
+    def is_answered(self, who: str, history: History, following: Sequence[Message]) -> bool:
+        """Return True if the first of these messages is an answer that the conversation had to its last request."""
+        if not following or following[0].role != "assistant":
+            return False
+        with self._lock:
+            key, _ = self._slot(who, history, len(history.messages), soft_hash(following[0]))
+        return key in history.conversation(who).past
+
+    def seal(self, history: History, states: Iterable[Conversation]) -> None:
+        """Let the entries of a history outlive it, and those of its edited forms: it is about to be dropped."""
+        with self._lock:
+            history.is_dropped = True
+            for state in states:
+                for entry in map(self._parted.peek, state.past):
+                    if entry is not None and entry.history() is history:
+                        entry.prefix = history.prefix_hash(entry.length)
+            for form, state in history.forms.values():
+                self.seal(form, (state,))
+
+    def _slot(self, who: str, history: History, length: int, soft: int) -> tuple[int, Entry | None]:
+        """Return the key of a request of that many messages and its answer, and the entry that is there.
+
+        The answer is given by its soft hash, as callers may send it back reformatted. The key has a sample of the
+        request, and is another one where an entry of other messages has it already.
+        """
+        messages, is_whole = history.messages, history.root is history  # those of edited forms are apart
+        key = hash((who, is_whole, length, messages[0], messages[length - 1], soft))
+        while True:
+            entry = self._parted.get(key)
+            if entry is None or entry.is_of(history):
+                return key, entry
+            key = hash((key, length))
 
     def drop(self, conversation: Conversation) -> None:
         """Drop the entries of a conversation."""
@@ -131,12 +182,6 @@ class OwnPast:
 
     def __len__(self) -> int:
         return len(self._parted)
-
-
-def answer_key(who: str, history: History, length: int, soft: int) -> int:
-    """Return the key of a request of that many messages and its answer, by the soft hash of that: callers may send it
-    back reformatted."""
-    return hash((who, history.prefix_hash(length), soft))
 
 
 def _take_up(entry: Entry, conversation: Conversation) -> None:

@@ -14,9 +14,8 @@ from chatstack.context.edits.pairing import is_interrupted
 from chatstack.context.histories.choices import common_length, words_of_users
 from chatstack.context.histories.conversations import Conversation
 from chatstack.context.histories.derived import take_forms
-from chatstack.context.histories.digests import soft_hash
 from chatstack.context.histories.history import History
-from chatstack.context.histories.own_past import answer_key
+from chatstack.context.histories.own_past import OwnPast
 from chatstack.context.histories.recognised import Recognised
 from chatstack.values.messages import Message
 
@@ -60,12 +59,14 @@ class Recogniser:
         *,
         max_bytes: Callable[[], int] = lambda: _NO_BOUND,
         lock: threading.RLock | None = None,
+        past: OwnPast | None = None,
         on_evicted: Callable[[History], None] | None = None,
     ) -> None:
         self._key = key
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._lock = lock or threading.RLock()
+        self._past = OwnPast(1, self._lock) if past is None else past
         self._on_evicted = on_evicted
         self._places: dict[int, list[History]] = {}
         self._ends: dict[int, list[History]] = {}
@@ -157,7 +158,7 @@ class Recogniser:
                 if is_its_own and len(known) == alike:
                     return _Found(history, known, alike)
                 both = alike + common_length(conversation[alike:], known[alike:])
-                if is_its_own and _is_answered(history, who, conversation[both:]):
+                if is_its_own and self._past.is_answered(who, history, conversation[both:]):
                     going.append(_Found(history, known, both, True))
                 if others.history is None:
                     others = _Found(history, known, both)
@@ -177,11 +178,18 @@ class Recogniser:
                 conversation[at + 1 :],
             )
             moved = [each for each in known if _has_moved(each.messages, now)] or [
-                each for each in known if _has_moved(_kept(each.messages), now) and _goes_on(each, who, then)
+                each for each in known if _has_moved(_kept(each.messages), now) and self._goes_on(each, who, then)
             ]
             if moved:
                 return moved[0] if len(moved) == 1 else None
         return None
+
+    def _goes_on(self, history: History, who: str, following: tuple[Message, ...]) -> bool:
+        """Return True if a conversation goes on with the answer to its last request: these follow what that had without
+        the last words of users, of which some may come again."""
+        words = history.messages[len(_kept(history.messages)) :]
+        then = following[common_length(following, words) :]
+        return history.is_of(who) and self._past.is_answered(who, history, then)
 
     def _grown(self, found: _Found, conversation: tuple[Message, ...], who: str) -> History:
         history, known, alike = found.history, found.known, found.alike
@@ -212,7 +220,7 @@ class Recogniser:
         made = history.branched(conversation[: found.alike])
         if found.goes_on:
             made.go_on_from(history, who)
-            take_forms(history, made, who)
+            take_forms(history, made, who, self._past)
         self._count(history)
         return made
 
@@ -278,21 +286,6 @@ def _place_of(conversation: tuple[Message, ...]) -> _Place:
 def _kept(conversation: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return a conversation without its last words of users, but for its first message."""
     return conversation[: max(1, len(conversation) - words_of_users(conversation))]
-
-
-def _goes_on(history: History, who: str, following: tuple[Message, ...]) -> bool:
-    """Return True if a conversation goes on with the answer to its last request: these follow what that had without the
-    last words of users, of which some may come again."""
-    words = history.messages[len(_kept(history.messages)) :]
-    return history.is_of(who) and _is_answered(history, who, following[common_length(following, words) :])
-
-
-def _is_answered(history: History, who: str, following: Sequence[Message]) -> bool:
-    """Return True if the first of these messages is an answer that the conversation had to its last request."""
-    if not following or following[0].role != "assistant":
-        return False
-    key = answer_key(who, history, len(history.messages), soft_hash(following[0]))
-    return key in history.conversation(who).past
 
 
 def _ends_of(length: int) -> range:

@@ -107,6 +107,7 @@ class ContextMemory(OwnCopy):
             max_messages,
             max_bytes=lambda: budget - self._small_bytes() - _ADDED_BYTES,
             lock=self._lock,
+            past=self.past,
             on_evicted=self._let_go,
         )
         self._entries = Entries(self._recogniser.weigh, budget, self._lock)
@@ -315,6 +316,7 @@ class ContextMemory(OwnCopy):
     def _let_go(self, history: History) -> None:
         """Evict the entries of a history; the lock is held."""
         self._evicted += 1
+        self.past.seal(history, history.conversations)
         self._entries.drop(history)
 
     def _looked_up(self, place: str, whos: Sequence[str], seen: Recognised, known: Chosen, edition: int) -> Chosen:
