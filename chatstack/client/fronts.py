@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from operator import countOf
-from typing import Never, TypeGuard, TypeVar, cast, overload
+from typing import Any, Never, TypeGuard, TypeVar, overload
 
 from chatstack.client.checks import send_to
 from chatstack.client.parsing import OutputShape, shape_of
@@ -188,9 +188,10 @@ def request_of(
     shape: OutputShape | None = None,
 ) -> ChatRequest:
     """Check the arguments of a front, and return the request; errors name position and type, never text."""
+    given: Any = messages  # a cast would be a call
     kind = type(messages)
     if kind is list or kind is tuple or _is_sequence(messages):
-        found: tuple[object, ...] = tuple(cast("Sequence[object]", messages))
+        found: tuple[Any, ...] = tuple(given)
     elif isinstance(messages, str):
         found = (Message.user(messages),)
     elif isinstance(messages, Message):
@@ -214,7 +215,7 @@ def request_of(
         if options.output_schema is not None:
             raise InputError("output_type: the options have an output_schema already; leave one of them out")
         options = options.but(output_schema=shape.schema)
-    return ChatRequest(cast("tuple[Message, ...]", found), options, conversation_id, stream)
+    return ChatRequest(found, options, conversation_id, stream)
 
 
 def _unknown(front: str, unknown: Collection[str]) -> InputError:

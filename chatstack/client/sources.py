@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from chatstack.client.closing import closes_this
 from chatstack.client.collecting import outside_collector
@@ -76,7 +76,7 @@ def mistake_in(update: object, source: object) -> TypeError | None:
     if not isinstance(update, ChatUpdate):
         told = f"gave a {type(update).__name__}, not a ChatUpdate: yield ChatUpdate(text=...)"
         return TypeError(f"{_name_of(source)} {told}")
-    done = cast("object", update.message_done)
+    done: Any = update.message_done
     if done is None or (isinstance(done, Message) and done.role in ("assistant", "tool")):
         return None
     given = f"a {done.role} message" if isinstance(done, Message) else f"a {type(done).__name__}"

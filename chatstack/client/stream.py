@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Never, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeAlias
 
 from chatstack.client.closing import close
 from chatstack.client.folding import Fold
@@ -86,7 +86,7 @@ class ChatStream(Generic[Response_co]):
         self._fold: Fold | None = None
         self._failure: BaseException | None = None
         self._listeners: list[Callable[[ChatResponse], object]] | None = None
-        self._parsed: ChatResponse | None = None
+        self._parsed: Any = None
         self._read: Callable[[ChatResponse], ChatResponse] | None = None
         self.sent: ChatRequest | None = None
         """The request as it reached the provider, if the provider or the model tracer around it has set it."""
@@ -277,7 +277,7 @@ class ChatStream(Generic[Response_co]):
 
     def _checked(self, update: ChatUpdate) -> ChatUpdate:
         """Return the update without implausible usage."""
-        if is_modest(update.usage) and is_modest(update.overhead_usage):
+        if is_modest(update.usage) and (update.overhead_usage is None or is_modest(update.overhead_usage)):
             return update
         if self.usage_check is None:
             return with_usage(update, credible)
@@ -309,7 +309,7 @@ class ChatStream(Generic[Response_co]):
         await self.aclose()
         if self._parsed is None:
             self._parsed = self.so_far if self._read is None else self._read(self.so_far)
-        return cast("Response_co", self._parsed)
+        return self._parsed  # type: ignore[no-any-return]
 
     async def _read_below(self, reader: WholeReader) -> None:
         """Read the whole answer from below: no caller wants the updates, so they are not passed up one by one."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from chatstack.client.threads import in_own_thread
 from chatstack.forks import renewed_in_child
@@ -121,4 +121,5 @@ async def answered(core: Asking[T]) -> T:
             else:
                 question = core.send(answers.pop())
     except StopIteration as end:
-        return cast("T", end.value)
+        result: T = end.value
+        return result
