@@ -23,7 +23,8 @@ from chatstack.nodes.conversions import Conversions
 from chatstack.nodes.in_place import InPlace
 from chatstack.values.requests import DeclaredTool
 from chatstack_langchain.client import answer_of, info_of
-from chatstack_langchain.graphs import overflow_as_theirs, thread_id
+from chatstack_langchain.errors import errors_as_theirs
+from chatstack_langchain.graphs import thread_id
 from chatstack_langchain.options import declared
 from chatstack_langchain.turns import content_of, plainly
 from chatstack_langgraph import to_langchain
@@ -60,13 +61,13 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
         """Answer a call of ``agent.invoke``."""
         call = _Call(request, self._asked(request), self._edited)
-        with overflow_as_theirs():
+        with errors_as_theirs():
             return self._blocking.run(lambda ask: self._answer(call, ask), handler)
 
     async def awrap_model_call(self, request: Request, handler: Callable[[Request], Awaitable[Response]]) -> Response:
         """Answer a call of ``agent.ainvoke``."""
         call = _Call(request, self._asked(request), self._edited)
-        with overflow_as_theirs():
+        with errors_as_theirs():
             return await self._answer(call, handler)
 
     async def _answer(self, call: _Call, ask: Callable[[Request], Awaitable[Response]]) -> Response:

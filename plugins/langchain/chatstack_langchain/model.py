@@ -26,7 +26,8 @@ from chatstack.nodes.whole_stack import WholeStack, Within, tool_names
 from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.tools.execution import graph_signals
 from chatstack_langchain.client import LangChainClient
-from chatstack_langchain.graphs import overflow_as_theirs, thread_id
+from chatstack_langchain.errors import errors_as_theirs
+from chatstack_langchain.graphs import thread_id
 from chatstack_langchain.options import options_from
 from chatstack_langchain.turns import TurnWriter, content_of, from_agent
 
@@ -40,9 +41,9 @@ class ChatStackModel(BaseChatModel):
     runs inside may pause the graph by ``interrupt()``; the model is asked again when it resumes. The conversation's id
     is the graph's ``thread_id``.
 
-    ``client`` is any chat client: a built stack, a provider. Tokens are streamed. An overflow is LangChain's
-    ``ContextOverflowError``, other errors are chatstack's. Synchronous calls run in a background loop that the process
-    shares: ask a client either from there or from a loop of yours, as its connections belong to one.
+    ``client`` is any chat client: a built stack, a provider. Tokens are streamed. A provider's errors are chatstack's
+    and LangChain's at once. Synchronous calls run in a background loop that the process shares: ask a client either
+    from there or from a loop of yours, as its connections belong to one.
 
     A global cache of LangChain's (``set_llm_cache``) is used where a provider of chatstack's own answers, without a
     tool loop or a fallback. Else only a cache that is passed as ``cache`` is used, for this model alone.
@@ -151,7 +152,7 @@ class ChatStackModel(BaseChatModel):
 
     async def _answer(self, request: ChatRequest) -> ChatResult:
         writer = _writer_for(request)
-        with overflow_as_theirs():
+        with errors_as_theirs():
             async with await self._sent(request) as stream:
                 response = await stream.response()
         for message in response.messages:
@@ -163,7 +164,7 @@ class ChatStackModel(BaseChatModel):
     async def _chunks(self, request: ChatRequest) -> AsyncGenerator[AIMessageChunk, None]:
         """Yield the answer in chunks, whose sum it is."""
         writer = _writer_for(request)
-        with overflow_as_theirs():
+        with errors_as_theirs():
             async with await self._sent(request) as stream:
                 async for update in stream:
                     chunk = writer.chunk_of(update)
