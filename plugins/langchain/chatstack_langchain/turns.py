@@ -59,6 +59,7 @@ class TurnWriter:
 
     def closing(self, response: ChatResponse) -> AIMessageChunk:
         """Return the last chunk: usage, what the provider said of the answer, and what the others do not tell."""
+        # No "model_provider": LangChain would look for that provider's own blocks, and leave out text and calls.
         told = {"model_name": response.model, "finish_reason": response.finish_reason, "id": response.id}
         unknown = [call for call in _open_calls(response) if call.name not in self._handed_back]
         late = [tool_call_chunk(name=call.name, args=call.arguments, id=call.id) for call in unknown]

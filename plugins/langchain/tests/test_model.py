@@ -118,6 +118,12 @@ def test_streamed_and_not_are_the_same_message() -> None:
     assert [str(chunk.text) for chunk in bound().stream("hi") if chunk.text] == ["let", " me", " see"]
 
 
+def test_the_content_blocks_of_an_answer_tell_all_of_it() -> None:
+    answer = Message("assistant", (Reasoning("hm"), Text("fine"), ToolCall("c1", "look", "{}")))
+    blocks = over([answer])[0].bind_tools([look]).invoke("hi").content_blocks
+    assert [each["type"] for each in blocks] == ["reasoning", "text", "tool_call"]
+
+
 def test_arguments_and_signatures_come_back_as_they_were_received() -> None:
     signed = Reasoning("hm", '{"type":"thinking","thinking":"hm","signature":"s"}', "anthropic")
     answer = Message("assistant", (signed, ToolCall("c1", "look", '{"place":"a"}')))
