@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 
@@ -103,6 +103,7 @@ class _Recorder:
         """Whole rounds: each of their calls has its result."""
 
     async def answer(self, client: ChatClient, request: ChatRequest) -> ChatStream:
+        broken = [] if self._answers else self._journal.broken  # told once, for a budget around the tool loop
         if self._given is None:
             self._given = len(request.messages)
         self._whole = request.messages[self._given :]
@@ -124,7 +125,7 @@ class _Recorder:
         called = {call.id for message in known.messages for call in message.calls}
         if called <= {result.call_id for message in known.messages for result in message.results}:
             self._whole += known.messages
-        return await ChatStream.primed(_played(known))
+        return await ChatStream.primed(_played(known, broken))
 
     async def outcome(self, runner: ToolRunner, position: int, call: ToolCall, context: ToolContext) -> Outcome:
         done = self._journal.tool(context.round, position)
@@ -176,7 +177,9 @@ def _not_recorded() -> Generator[None]:
         turn_recorder.reset(token)
 
 
-async def _played(answer: ModelAnswered) -> AsyncGenerator[ChatUpdate, None]:
+async def _played(answer: ModelAnswered, broken: Sequence[AnswerBrokeOff]) -> AsyncGenerator[ChatUpdate, None]:
+    for before in broken:
+        yield ChatUpdate(usage=before.usage, overhead_usage=before.overhead_usage)
     if answer.overhead_usage.total_tokens:
         yield ChatUpdate(overhead_usage=answer.overhead_usage)
     last = answer.messages[-1]

@@ -10,6 +10,7 @@ from test_runs import in_worker
 
 from chatstack import (
     Budget,
+    ChatClient,
     ChatRequest,
     ChatStack,
     ChatUpdate,
@@ -56,13 +57,14 @@ class Payments:
     def __init__(self) -> None:
         self.paid: list[str] = []
 
-    def served(self, model: ScriptedClient, most_calls: int) -> dict[str, Served]:
+    def served(self, model: ChatClient, most_calls: int, max_tokens: int = 100_000) -> dict[str, Served]:
         @tool
         def pay(to: str) -> str:
             self.paid.append(to)
             return f"paid {to}"
 
-        stack = ChatStack(model).use(FunctionInvoker, tools=[pay], max_tool_calls_per_turn=most_calls)
+        stack = ChatStack(model).use(Budget, max_tokens=max_tokens)
+        stack = stack.use(FunctionInvoker, tools=[pay], max_tool_calls_per_turn=most_calls)
         return {"turn": DurableTurn(stack.build())}
 
 
@@ -189,3 +191,32 @@ def test_a_turn_that_another_worker_goes_on_with_tells_what_the_first_one_has_pa
 
     in_worker(database, breaking_off(model), first)
     in_worker(database, breaking_off(model), second)
+
+
+class CallsAfterwards(BreaksOff):
+    """Breaks off, then calls a tool on and on."""
+
+    async def _answer(self) -> AsyncGenerator[ChatUpdate, None]:
+        yield ChatUpdate(text="so", usage=Usage(1_000))
+        if self.asked == 1:
+            self.has_begun.set()
+            await asyncio.Event().wait()
+        yield ChatUpdate(message_done=paying("Ann"), finish_reason="tool_calls")
+
+
+def test_a_budget_counts_what_an_answer_that_broke_off_had_cost(tmp_path: Path) -> None:
+    database, payments, model = f"sqlite:///{tmp_path}/runs.db", Payments(), CallsAfterwards()
+
+    async def first(runs: DurableRuns) -> None:
+        await runs.start("turn", "run-1", "go")
+        await model.has_begun.wait()
+
+    async def second(runs: DurableRuns) -> None:
+        outcome = await runs.result("run-1", timeout_seconds=60)
+        assert (outcome.reason, outcome.usage) == ("error", Usage(2_000))
+        assert outcome.error == "BudgetExceeded: Budget: 2,000 tokens used in this turn, max_tokens=2,000"
+
+    served = payments.served(model, 10, max_tokens=2_000)
+    in_worker(database, served, first)
+    in_worker(database, served, second)
+    assert payments.paid == ["Ann"]
