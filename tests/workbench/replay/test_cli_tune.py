@@ -206,6 +206,13 @@ def test_where_nothing_keeps_what_is_wanted_the_nearest_is_told_and_nothing_writ
     assert "Nothing is written." in told
 
 
+def test_recordings_that_never_outgrow_the_window_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path, mine = talks(tmp_path / "talks.jsonl"), tmp_path / "mine.toml"
+    assert main(tune(path, "--write", mine, "--window", "90000", "--trials", "1")) == 0
+    told = "Everything was sent, as the largest of these calls takes 3,122 of the window's 90,000 tokens: "
+    assert f"{told}give a --window" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.slow
 def test_the_file_says_what_it_was_tuned_on_without_where_that_was(tmp_path: Path) -> None:
     path, mine, target = talks(tmp_path / "talks\x1b[31m.jsonl"), tmp_path / "mine.yaml", tmp_path / "out.json"

@@ -20,8 +20,9 @@ from chatstack.workbench.replay.policies import Policy, policies_for
 from chatstack.workbench.replay.telling import percent
 from chatstack.workbench.replay.tuning.candidates import ConfigStack, ConfigWriter, PipelineConfig, first_candidates
 from chatstack.workbench.replay.tuning.halves import Part, halves_of, of_part
-from chatstack.workbench.replay.tuning.margins import Goal
+from chatstack.workbench.replay.tuning.margins import NO_MARGIN, Goal
 from chatstack.workbench.replay.tuning.search import Search, Tried, costs_of, faults, misses
+from chatstack.workbench.replay.tuning.tuned import Tuned
 from tests.workbench.replay.conversations import data_file, recordings_in, setup_of
 
 WINDOW = 1_000
@@ -120,6 +121,18 @@ def test_no_more_settings_are_tried_than_that(trials: int) -> None:
     assert max(count for _, count in measure.passes) <= trials
 
 
+@pytest.mark.parametrize("trials", [2, 20, 60])
+def test_half_of_few_trials_is_for_what_is_near_the_best_of_the_first(trials: int) -> None:
+    measure = MadeUp(condensing)
+    search = Search(GOAL, WRITER, measure, trials)
+
+    best = search.best()
+
+    assert measure.passes[0] == ("sample", trials // 2)
+    assert best.candidate not in first_candidates()
+    assert len(search.tried) == trials
+
+
 def test_without_a_sample_all_go_through_the_whole_half() -> None:
     measure = MadeUp(condensing)
     Search(GOAL, WRITER, measure, TRIALS, has_sample=False).best()
@@ -163,6 +176,16 @@ def test_where_nothing_keeps_enough_the_nearest_is_given_and_said_not_to() -> No
 
     assert not best.is_feasible
     assert (settings_of(best)["prune_to"], best.missing) == (0.9, Fraction(98 - 59, 100))
+
+
+def test_what_keeps_enough_and_does_not_fit_is_said_not_to_fit() -> None:
+    best = Tried(OURS, 3, Fraction(0), 1, figures_of("tuned", 1, 990, over_limit=3))
+    outcome = Outcome([figures_of("nothing", 2, 1_000), figures_of("guard", 2, 990), best.figures])
+    halves = halves_of([], WINDOW)
+    tuned = Tuned(GOAL, best, NO_MARGIN, WRITER, 20, halves, setup_of(window=WINDOW), outcome, outcome)
+    none, nearest, *_ = tuned.lines()
+    assert none.startswith("None of 20 settings that were tried fits the window wherever the guard alone would, and")
+    assert nearest.startswith("The nearest, with 99.0 % found")
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ class Search:
 
         Raises ``InputError`` if the tuning half has no values that could be kept or lost.
         """
-        first = first_candidates()[: self.trials]
+        first = first_candidates()[: max(1, self.trials // 2)]  # the rest is for what is near the best of them
         promising = self._promising(self._try("sample", first)) if self.has_sample else first
         self._measure(promising)
         best = self._walk(self.goal)

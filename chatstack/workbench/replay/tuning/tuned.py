@@ -25,6 +25,7 @@ TUNE_VERSION = 1
 """Version of the JSON: goes up when a field changes its meaning or is removed; fields may be added."""
 _FILES_TOLD = 3
 _TUNED, _OTHER = "the half that was tuned on", "the other half"
+_FITS = "fits the window wherever the guard alone would, and sends nothing that a server would refuse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,10 @@ class Tuned:
         """Yield the paragraphs beside the tables."""
         if self.best.is_feasible:
             yield f"The cheapest of {self.tried:,} settings that were tried: {self.words}"
+            yield from self._untold()
         else:
-            yield f"None of {self.tried:,} settings that were tried keeps what is wanted: {_wanted(self.goal)}."
+            unmet = _FITS if self.best.faults else f"keeps what is wanted: {_wanted(self.goal)}"
+            yield f"None of {self.tried:,} settings that were tried {unmet}."
             yield f"The nearest, with {_reached(self.tuned)}: {self.words}"
             yield from misses(self.goal, self.tuned, _TUNED)
         if self.margin.size:
@@ -83,6 +86,16 @@ class Tuned:
             yield f"Left out, as they have no answer that could be asked for again: {self.halves.silent:,}."
         if self.best.is_feasible:
             yield from misses(self.goal, self.other, _OTHER)
+
+    def _untold(self) -> Iterator[str]:
+        """Yield a sentence if no call was long enough to tell the settings apart."""
+        outcomes = self.tuned, self.other
+        if all(each.figures[-1].tokens_sent == each.everything.tokens_sent for each in outcomes):
+            largest = max(each.everything.peak_tokens for each in outcomes)
+            yield (
+                f"Everything was sent, as the largest of these calls takes {largest:,} of the window's "
+                f"{self.setup.window:,} tokens: give a --window that they outgrow."
+            )
 
     def _margin_told(self) -> str:
         return (
