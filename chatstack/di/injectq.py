@@ -212,7 +212,7 @@ def _class_giving(name: str, give: Callable[[], object]) -> type[_Given]:
     return type(name, (_Given,), {"__new__": made, "__module__": __name__})
 
 
-_CLIENTS = (ChatClient, ChatFronts)
+_CLIENTS = (ChatClient, ChatFronts)  # no BuiltClient: ``bind_instance("other", built)`` would bind that class anew
 
 
 def _is_overridden(container: InjectQ) -> bool:
