@@ -110,10 +110,14 @@ def test_where_no_edit_can_be_kept_only_a_full_window_is_a_reason() -> None:
 
 def test_the_reason_names_the_size_and_the_trigger() -> None:
     context = msgspec.structs.replace(context_of([TASK, *rounds(4), NOW]), window_tokens=1_000)
+    of_input = context.tokens
     for trigger, told in (({"tokens": 100}, "100"), ({"messages": 3}, "3 messages"), ({"fraction": 0.1}, "100")):
-        plan = ClearToolResults(trigger=trigger, keep={"messages": 0}).plan(context)
-        assert plan is not None
-        assert plan.reason == f"{context.tokens} tokens in 10 messages, the trigger is {told}"
+        for reserved in (0, 300):
+            about = msgspec.structs.replace(context, reserved_tokens=reserved)
+            assert about.tokens == of_input + reserved
+            plan = ClearToolResults(trigger=trigger, keep={"messages": 0}).plan(about)
+            assert plan is not None
+            assert plan.reason == f"{of_input} tokens in 10 messages, the trigger is {told}"
 
 
 # What stays
@@ -467,6 +471,17 @@ def test_where_it_cannot_get_below_its_trigger_it_does_not_clear_on_every_call(k
         edits += after != messages
         messages = after
     assert 5 <= edits <= 100 // 3
+
+
+def test_getting_below_the_trigger_again_is_measured_without_the_reserve() -> None:
+    """As the trigger is of the input alone."""
+    before = cleared(at_once(), [TASK, *rounds(1), NOW])
+    messages = [*before, Message.user("x" * 4 * 4_700), *call(7), *call(8), NOW]
+    strategy = ClearToolResults(trigger={"tokens": 4_900}, keep={"messages": 0})
+    input_after = context_of(cleared(at_once(), messages)).tokens
+    assert 4_900 - 150 < input_after < 4_900 <= context_of(messages).tokens
+    for reserved in (0, 1_000):
+        assert outputs(cleared(strategy, messages, reserved_tokens=reserved)) == ["-", "-", "-"]
 
 
 def test_the_plan_is_the_same_for_the_same_context() -> None:

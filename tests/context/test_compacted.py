@@ -103,3 +103,14 @@ def test_the_verifier_refuses_a_plan_that_loses_a_compaction() -> None:
         "the provider's compaction at 2 is lost",
     )
     assert problems(Plan(strategy="any", reason="", drop=(1,)), context) == ()
+    with_it = answer.edited(parts=(THEIRS, *Message.assistant("short").parts))
+    assert problems(Plan(strategy="any", reason="", replace=((2, with_it),)), context) == ()
+
+
+def test_the_verifier_lets_a_compaction_go_that_a_later_one_covers() -> None:
+    answer = Message("assistant", (THEIRS, *Message.assistant("long " * 50).parts))
+    context = context_of([Message.user("a"), answer, Message.user("b"), answer, Message.user("c")])
+    shorter = answer.edited(parts=Message.assistant("short").parts)
+    for at, problem in ((1, ()), (3, ("the provider's compaction at 3 is lost",))):
+        assert problems(Plan(strategy="any", reason="", drop=(at,)), context) == problem
+        assert problems(Plan(strategy="any", reason="", replace=((at, shorter),)), context) == problem

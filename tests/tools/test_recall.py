@@ -193,6 +193,12 @@ def test_a_page_whose_call_cannot_be_read_is_a_result_like_any(arguments: str) -
     assert "of something" in recalled(history, handle_in(page)).text
 
 
+def test_what_looks_like_a_page_and_is_another_tools_is_a_result_like_any() -> None:
+    page = Message("tool", (ToolResult("r1", "read", "[page 1 of 2] of a book"),))
+    history = (*HISTORY, Message.assistant(ToolCall("r1", "read", f'{{"handle": "{handle_in(SEEN)}"}}')), page)
+    assert "of a book" in recalled(history, handle_in(page)).text
+
+
 def test_one_pass_newest_first_and_no_further_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[str] = []
 
