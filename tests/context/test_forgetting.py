@@ -8,9 +8,9 @@ import itertools
 import pytest
 from hypothesis import given
 
-from chatstack import ContextMemory, Message
+from chatstack import ContextMemory, Message, Truncate
 from chatstack.context.memory.notes import OWNER
-from tests.context.conversing import SUMMARIZING, Process, Talk, to_the_end
+from tests.context.conversing import RECIPES, SUMMARIZING, Process, Talk, to_the_end
 from tests.context.test_own_past_properties import MODEST, TALKS, every_recipe
 from tests.context.test_sharing import DictStore
 
@@ -83,6 +83,27 @@ def test_notes_are_used_with_the_records_that_they_lead_to_as_stores_let_go_of_w
         store.calls.clear()
         await Process(recipe, memory=over(store)).ask([*talk.messages, Message.user("and?")], None)
         used = {about[0] for what, owner, about in store.calls if (what, owner) == ("find", OWNER)}
+        assert notes & used
+
+    asyncio.run(check())
+
+
+def test_a_note_is_used_with_the_summary_that_it_leads_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = "truncate, summarizer"
+    monkeypatch.setitem(
+        RECIPES, recipe, lambda stack, writer: RECIPES["summarizer"](stack.use(Truncate, max_tokens=320), writer)
+    )
+
+    async def check() -> None:
+        store, talk = DictStore(), Talk((), LONG)
+        first, again = Process(recipe, memory=over(store)), Process(recipe, memory=over(store))
+        while len(first.writer.requests) < 2:  # the second is about what truncation has left
+            await talk.step(first)
+        notes = {link for owner, link in store.kept if owner == OWNER}
+        store.calls.clear()
+        await again.ask(talk.given[-1], None)
+        used = {about[0] for what, owner, about in store.calls if (what, owner) == ("find", OWNER)}
+        assert not again.writer.requests  # it has found the summary in the store
         assert notes & used
 
     asyncio.run(check())
