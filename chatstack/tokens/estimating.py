@@ -17,7 +17,7 @@ import msgspec
 
 from chatstack.client.options import check_arguments
 from chatstack.tokens.counter import SEALED, SEALED_MOST, TokenCounter
-from chatstack.tokens.pieces import estimated_tokens
+from chatstack.tokens.pieces import BYTES, estimated_tokens
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 from chatstack.values.requests import ChatOptions, ToolDeclaration
@@ -157,7 +157,8 @@ class EstimatingCounter(TokenCounter):
         return self._costs.forced + (self._text(choice or "") + self._costs.call if named else 0)
 
     def _text(self, text: str) -> float:
-        return self._costs.text * estimated_tokens(text, self._costs.single_digits)
+        costs = self._costs
+        return costs.text * estimated_tokens(text, costs.single_digits, BYTES / costs.text)
 
     def _part(self, part: Part) -> float:
         costs = self._costs

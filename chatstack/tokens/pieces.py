@@ -15,9 +15,9 @@ packages, message catalogues of Django, names of the CLDR, and generated data, c
   13 %. Vietnamese: 19 % too high. African and Austronesian ones: up to 30 % too low, and single sentences of Swahili,
   Zulu or Finnish 43 %: their vowels and common endings look like those of words that are one token.
 - Other scripts: 16 % too low to 18 % too high in prose (Kurdish 20 % and Ossetian 40 % too low), lists of names lower.
-  Those that the vocabulary does not have (Cherokee, Braille, Lao, ...): within 12 %. Scripts beyond the first 65,536
-  characters cost half of what they should, so do bars of random heights; Unicode mathematics, classical Chinese, and
-  Arabic with vowel signs are 30 to 40 % too low.
+  Those that the vocabulary does not have (Cherokee, Braille, Lao, Gothic, ...): within 12 %. Bars of random heights
+  cost half of what they should; Unicode mathematics, classical Chinese, and Arabic with vowel signs are 30 to 40 % too
+  low.
 - Sequences: DNA, proteins and random letters 10 to 20 % too low, lower-case base32 36 %, names of species 43 %, names
   of users without vowels 55 %.
 """
@@ -141,6 +141,12 @@ _SCRIPTS = (
 """The tokens per UTF-16 unit by o200k, from that unit on. Scripts begin at multiples of 128."""
 MOST: Final = 2.8
 """Maximum tokens of a character, which is up to three bytes of UTF-8, as neighbours and scripts are counted apart."""
+BYTES: Final = 4
+"""Bytes of a character beyond the first 65,536: it takes no more tokens, by any tokenizer."""
+BEYOND: Final = 2
+MATHEMATICS: Final = -1
+"""Tokens of a character beyond the first 65,536 on top of those of its two units: of emoji the vocabulary has three of
+the four bytes as one token, of most others none, so that each byte is one; of mathematical letters and notes, two."""
 SCRIPT_UNITS: Final = 21
 """Costs by script are in 21sts of a token, so that the dearest is below 64."""
 
@@ -193,34 +199,44 @@ _SECOND_HALF = _everywhere(0x80) | _everywhere(0x80) << 8 * SLICE_CHARACTERS
 _LOWERS, _DIGITS, _UPPERS, _SPACES = map(_everywhere, (_LOWER, _DIGIT, _UPPER, _SPACE))
 
 
-def estimated_tokens(text: str, single_digits: float = 0.0) -> float:
+def estimated_tokens(text: str, single_digits: float = 0.0, most: float = BYTES) -> float:
     """Return about how many tokens of o200k a text is; 0 for an empty one. Accepts any text, with lone surrogates too.
 
-    ``single_digits`` goes from 0.0, where three digits are a token, to 1.0, where each is one. Takes about 8 µs per
-    1,000 characters of English, 14 of Russian, 11 of Chinese. Of more than 200,000 characters it counts fifty evenly
-    spaced slices of 2,000, always the same ones.
+    ``single_digits`` goes from 0.0, where three digits are a token, to 1.0, where each is one; ``most`` is the maximum
+    for a character. Takes about 8 µs per 1,000 characters of English, 14 of Russian, 11 of Chinese. Of more than
+    200,000 characters it counts fifty evenly spaced slices of 2,000, always the same ones.
     """
     length = len(text)
     if length <= SLICE_CHARACTERS:
-        return _count(text, single_digits)
+        return _count(text, single_digits, most)
     if length <= _MOST_CHARACTERS:
         starts, share = list(range(0, length, SLICE_CHARACTERS)), 1.0
     else:
         step = (length - SLICE_CHARACTERS) / (_SLICES - 1)
         starts, share = [int(number * step) for number in range(_SLICES)], length / (_SLICES * SLICE_CHARACTERS)
-    return share * sum(_count(text[start : start + SLICE_CHARACTERS], single_digits) for start in starts)
+    return share * sum(_count(text[start : start + SLICE_CHARACTERS], single_digits, most) for start in starts)
 
 
-def _count(text: str, single_digits: float) -> float:
+def _count(text: str, single_digits: float, most: float) -> float:
     """Return the tokens of at most one slice."""
     if text.isascii():
         return max(0.0, _neighbours(text.encode().translate(_ASCII), single_digits) + _escapes(text))
     # In Latin-1 a question mark stands for every other character, so those of the text become their neighbour in class.
     latin = text.replace("?", "!").encode("latin-1", "replace")
     tokens = max(0.0, _neighbours(latin.translate(_LATIN), single_digits) + _escapes(text))
-    if b"?" in latin:
-        tokens += _scripts(text.encode("utf-16-be", "surrogatepass"))
-    return min(tokens, MOST * len(text))
+    if b"?" not in latin:
+        return min(tokens, MOST * len(text))
+    units = text.encode("utf-16-be", "surrogatepass")
+    tokens = min(tokens + _scripts(units), MOST * len(text))
+    beyond = len(units) // 2 - len(text)
+    return min(tokens + _beyond(text, beyond), most * len(text)) if beyond else tokens
+
+
+def _beyond(text: str, count: int) -> int:
+    """Return the tokens of so many characters of four bytes of UTF-8 whose second one tells that they are no emoji."""
+    encoded = text.encode("utf-8", "surrogatepass")
+    others = count - encoded.count(b"\xf0\x9f")
+    return BEYOND * others + MATHEMATICS * encoded.count(b"\xf0\x9d") if others else 0
 
 
 def _escapes(text: str) -> float:

@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chatstack import (
@@ -233,6 +233,7 @@ def test_an_empty_text_is_nothing() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=())))
+@example("𐌰𐍄𐍄𐌰 𐌿𐌽𐍃𐌰𐍂")
 def test_any_text_is_counted_lone_surrogates_too(text: str) -> None:
     """No text is refused, less than nothing, or more than four tokens a character."""
     assert 0 <= counter("claude-4.7").count_text(text) <= 4 * len(text)

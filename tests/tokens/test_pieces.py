@@ -51,12 +51,15 @@ def by_characters(text: str, single_digits: float = 0.0) -> float:
     tokens = max(0.0, tokens + pieces.ESCAPE * text.count("\x1b") + pieces.ESCAPED * escaped)
     units = array.array("H", text.encode("utf-16", "surrogatepass"))[1:]  # without the mark of the byte order
     tokens += sum(map(pieces.script_cost, units)) / pieces.SCRIPT_UNITS
-    return min(tokens, pieces.MOST * len(text))
+    beyond = [character for character in text if character > "\uffff" and not "\U0001f000" <= character < "\U00020000"]
+    mathematics = ["\U0001d000" <= character < "\U0001e000" for character in beyond]
+    more = pieces.BEYOND * len(beyond) + pieces.MATHEMATICS * sum(mathematics)
+    return min(min(tokens, pieces.MOST * len(text)) + more, pieces.BYTES * len(text))
 
 
 ANY = st.characters(exclude_categories=())
 TELLING = st.sampled_from(
-    "aaabzAAZ0019  \t\n\r._('\"/-\\,:;=*#~+)]}><[{$@!?|&%^`\x00\x1b\x7f\x85©×éÀß÷ăếЖӘ好한አᎠ😀\ud83d\udc00"
+    "aaabzAAZ0019  \t\n\r._('\"/-\\,:;=*#~+)]}><[{$@!?|&%^`\x00\x1b\x7f\x85©×éÀß÷ăếЖӘ好한አᎠ😀𝑥𠮷𐌰\ud83d\udc00"
 )
 
 
@@ -67,7 +70,7 @@ def test_the_operations_on_large_numbers_count_what_a_loop_would(text: str, sing
 
 @pytest.mark.parametrize(
     "piece",
-    [*"aA1 \t\n._('/,=)<\x1b\xa7é好😀\ud83d?Ꭰ", "aA", "1a", "A.", "?é", "好a", " \n", "好?", "ᎠЖ", '\\"'],
+    [*"aA1 \t\n._('/,=)<\x1b\xa7é好😀𝑥𠮷\ud83d?Ꭰ", "aA", "1a", "A.", "?é", "好a", " \n", "好?", "ᎠЖ", '\\"'],
     ids=ascii,
 )
 def test_long_runs_count_what_a_loop_would(piece: str) -> None:
