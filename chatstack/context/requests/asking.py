@@ -121,5 +121,4 @@ async def answered(core: Asking[T]) -> T:
             else:
                 question = core.send(answers.pop())
     except StopIteration as end:
-        result: T = end.value
-        return result
+        return end.value  # type: ignore[no-any-return] # a cast would be a call, and a variable as answers above
