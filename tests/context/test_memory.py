@@ -30,6 +30,7 @@ from chatstack import (
 from chatstack.context.decisions.agreement import Agreement
 from chatstack.context.edits.records import Insertion, Record, record_of
 from chatstack.context.edits.summaries import OPENING
+from chatstack.context.histories.digests import Links
 from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import ScriptedClient
 from tests.context.strictness import context_of
@@ -355,6 +356,17 @@ def test_a_level_is_known_by_the_longest_beginning_that_has_one() -> None:
     assert memory.level("guard", memory.recognise([A, D])) == 1
     assert memory.level("guard", memory.recognise([D])) == 0
     assert memory.level("clearer", memory.recognise([A, B])) == 0
+
+
+def test_a_level_is_looked_up_for_the_lengths_that_one_was_kept_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, long = ContextMemory(), [A, *[B, C] * 1_000]
+    for length in (3, 700, 5_000):
+        memory.set_level("guard", memory.recognise([A, *[B, C] * length]), length)
+    asked: list[int] = []
+    link_at = Links.__getitem__
+    monkeypatch.setattr(Links, "__getitem__", lambda self, at: asked.append(at) or link_at(self, at))  # type: ignore[func-returns-value]
+    assert (memory.level("guard", memory.recognise(long, "mine")), len(asked)) == (700, 1)
+    assert (memory.level("clearer", memory.recognise(long, "mine")), len(asked)) == (0, 3)
 
 
 # Forgetting

@@ -98,6 +98,8 @@ class ContextMemory(OwnCopy):
         self._editions: Lru[bytes, int] = Lru(self._small)
         """The edition at which a conversation that begins with that link last got a choice."""
         self._levels: Lru[tuple[str, str | bytes], int] = Lru(self._small)
+        self._leveled: set[int] = set()
+        """The lengths of histories that have got a level: others are not looked up."""
         self.names = Names(self._key, self._small, self._lock)
         self._sizes = Sizes(self._small, self._lock)
         self.past = OwnPast(max(1, min(10_000, self._small // 4)), self._lock)
@@ -208,7 +210,7 @@ class ContextMemory(OwnCopy):
                 return self._levels.get((owner, who)) or 0
         levels = who.conversation.levels
         if owner not in levels:
-            levels[owner] = self._level_of_beginning(owner, who) if self._levels else 0
+            levels[owner] = self._level_of_beginning(owner, who)
         return levels[owner]
 
     def set_level(self, owner: str, who: str | Recognised, level: int) -> None:
@@ -216,6 +218,7 @@ class ContextMemory(OwnCopy):
         if not isinstance(who, str):
             who.conversation.levels[owner] = level
             who = who.came or who
+            self._leveled.add(who.length)
         key = who if isinstance(who, str) else who.links[who.length - 1]
         with self._lock:
             self._levels.put((owner, key), level)
@@ -334,9 +337,10 @@ class ContextMemory(OwnCopy):
 
     def _level_of_beginning(self, owner: str, who: Recognised) -> int:
         who = who.came or who  # of an edited form: what came is digested for its choices, too
-        links = who.links
+        lengths = sorted(length for length in self._leveled if length <= who.length)
+        links = who.links if lengths else ()
         with self._lock:
-            found = (self._levels.get((owner, links[at])) for at in range(who.length - 1, -1, -1))
+            found = (self._levels.get((owner, links[length - 1])) for length in reversed(lengths))
             return next((each for each in found if each is not None), 0)
 
     def __repr__(self) -> str:
