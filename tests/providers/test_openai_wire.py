@@ -443,12 +443,33 @@ def test_reasoning_that_only_the_total_has_is_output(fields: dict[str, Any], exp
         ({"prompt_cache_hit_tokens": 90, "prompt_cache_miss_tokens": 10}, 90),
         ({"prompt_cache_hit_tokens": 0, "prompt_cache_miss_tokens": 100}, 0),
         ({"prompt_tokens_details": {"cached_tokens": 64}, "cached_tokens": 90, "prompt_cache_hit_tokens": 80}, 64),
+        ({"prompt_tokens_details": {"cached_tokens": 0}, "cache_read_input_tokens": 90}, 90),
     ],
-    ids=["Moonshot", "Together", "DeepSeek", "DeepSeek without a hit", "OpenAI's place first"],
+    ids=["Moonshot", "Together", "DeepSeek", "DeepSeek without a hit", "OpenAI's place first", "LiteLLM"],
 )
 def test_cached_tokens_are_read_where_compatible_servers_tell_them(fields: dict[str, Any], read: int) -> None:
     usage = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105, **fields}
     assert chat_usage(usage) == Usage(100, 5, read)
+
+
+@pytest.mark.parametrize(
+    ("fields", "written"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 60, "cache_creation_tokens": 30}}, 30),
+        ({"prompt_tokens_details": {"cached_tokens": 60}, "cache_creation_input_tokens": 30}, 30),
+        (
+            {
+                "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 20, "cache_creation_tokens": 30},
+                "cache_creation_input_tokens": 30,
+            },
+            20,
+        ),
+    ],
+    ids=["LiteLLM's details", "LiteLLM's usage", "OpenAI's place first"],
+)
+def test_tokens_written_to_a_cache_are_read_where_gateways_tell_them(fields: dict[str, Any], written: int) -> None:
+    usage = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105, **fields}
+    assert chat_usage(usage) == Usage(100, 5, 60, written)
 
 
 def test_the_empty_fields_of_an_answer_are_dropped() -> None:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import cast
 
 from chatstack.values.responses import Usage
+
+_READ = (
+    ("details", "cached_tokens"),
+    ("usage", "cached_tokens"),  # Moonshot, Together
+    ("usage", "prompt_cache_hit_tokens"),  # DeepSeek
+    ("usage", "cache_read_input_tokens"),  # LiteLLM, for makers that have caches of this kind
+)
+"""Places and names of the tokens that were read from the cache; all of them are part of the input."""
+_WRITTEN = (
+    ("details", "cache_write_tokens"),
+    ("details", "cache_creation_tokens"),  # LiteLLM
+    ("usage", "cache_creation_input_tokens"),  # LiteLLM, too
+)
+"""Places and names of the tokens that were written to the cache."""
 
 
 def chat_usage(usage: object) -> Usage | None:
@@ -25,7 +39,7 @@ def _usage(usage: object, given: str, said: str) -> Usage | None:
         return None
     fields = cast("Mapping[str, object]", usage)
     details = _details(fields, given)
-    read, written = _cached(fields, details), _count(details, "cache_write_tokens")
+    read, written = _told(_READ, fields, details), _told(_WRITTEN, fields, details)
     tokens = _count(fields, f"{given}_tokens")
     return Usage(
         tokens,
@@ -46,11 +60,10 @@ def whole_output(given: int, said: int, total: int, cached: Container[int]) -> i
     return said if given <= 0 or beyond <= 0 or beyond in cached else said + beyond
 
 
-def _cached(fields: Mapping[str, object], details: Mapping[str, object]) -> int:
-    """Return the tokens read from the cache: Moonshot and Together tell them beside the details, DeepSeek by a name of
-    its own."""
-    told = (details, "cached_tokens"), (fields, "cached_tokens"), (fields, "prompt_cache_hit_tokens")
-    return next((count for place, name in told if (count := _count(place, name))), 0)
+def _told(names: Sequence[tuple[str, str]], fields: Mapping[str, object], details: Mapping[str, object]) -> int:
+    """Return the first count above zero under one of these names, or 0."""
+    places = {"details": details, "usage": fields}
+    return next((count for place, name in names if (count := _count(places[place], name))), 0)
 
 
 def _details(fields: Mapping[str, object], name: str) -> Mapping[str, object]:
