@@ -342,6 +342,21 @@ def test_a_choice_that_ends_in_an_error_is_one() -> None:
         streamed(chunk(content="be"), failed)
 
 
+@pytest.mark.parametrize("reason", ["error", "network_error", "insufficient_system_resource"])
+def test_a_finish_reason_that_says_that_the_answer_failed_is_an_error(reason: str) -> None:
+    with pytest.raises(ServerError, match=reason):
+        streamed(chunk(content="half an ans"), chunk(reason))
+    with pytest.raises(ServerError, match=reason):
+        whole({"choices": [{"message": {"content": "half an ans"}, "finish_reason": reason}]})
+
+
+def test_a_window_that_mistral_finds_full_cuts_the_answer_off_or_is_an_overflow() -> None:
+    answer = {"choices": [{"message": {"content": "be"}, "finish_reason": "model_length"}]}
+    assert whole(answer).finish_reason == "length"
+    with pytest.raises(ContextOverflowError):
+        whole({"choices": [{"message": {"content": ""}, "finish_reason": "model_length"}]})
+
+
 @pytest.mark.parametrize("bad", [[1], {"choices": [3]}, {"choices": {"a": 1}}, {"choices": [{"delta": "x"}]}])
 def test_chunks_of_another_shape_break_the_stream(bad: object) -> None:
     with pytest.raises(BrokenStreamError):

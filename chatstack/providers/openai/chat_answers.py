@@ -13,7 +13,7 @@ from chatstack.providers.failures import failure, window_full
 from chatstack.providers.openai.chat_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields
 from chatstack.providers.openai.chat_completions import grown, whole
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
-from chatstack.providers.openai.chat_wire import finish_from_wire
+from chatstack.providers.openai.chat_wire import FAILURES, finish_from_wire
 from chatstack.providers.openai.usages import chat_usage
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ProviderItem, Reasoning, Text, ToolCall
@@ -22,8 +22,8 @@ from chatstack.values.responses import CallDelta, ChatUpdate, Usage
 from chatstack.values.usage import rest_of, told_early
 
 _TEXT, _REASONING = "content", "reasoning"
-_WINDOW_FULL = "model_context_window_exceeded"
-"""Finish reason that OpenAI does not have, but servers with other makers' models do."""
+_WINDOW_FULL = ("model_context_window_exceeded", "model_length")
+"""Finish reasons that OpenAI does not have, but servers with other makers' models do, and Mistral."""
 
 _RANKS: dict[type, int] = {Reasoning: 0, Text: 1, ProviderItem: 1, ToolCall: 2}
 
@@ -74,16 +74,19 @@ class ChatAnswer:
                     update = told_early(update, self._usage, self._model)  # some servers tell it with every chunk
                     self._told = update.usage
                 yield update
-            if choice.get("error"):  # before its finish reason counts: a failed answer is not complete
-                raise failure(PROVIDER, body={"error": choice["error"]}, streaming=streaming)
-            self.finish_reason = text_in(choice, "finish_reason") or self.finish_reason
+            reason = text_in(choice, "finish_reason")
+            error = choice.get("error") or ({"type": "server_error", "code": reason} if reason in FAILURES else None)
+            if error:  # before its finish reason counts: a failed answer is not complete
+                raise failure(PROVIDER, body={"error": error}, streaming=streaming)
+            self.finish_reason = reason or self.finish_reason
 
     def finish(self, raw: object) -> Iterator[ChatUpdate]:
         """Yield the whole calls, then the update that closes the message. Raises ``ContextOverflowError`` if the window
         was full before the model had begun to answer."""
         message = self._message()
-        if self.finish_reason == _WINDOW_FULL and not message.parts:
-            raise window_full(PROVIDER, self._usage.input_tokens if self._usage is not None else 0, _WINDOW_FULL)
+        if self.finish_reason in _WINDOW_FULL and not message.parts:
+            given = self._usage.input_tokens if self._usage is not None else 0
+            raise window_full(PROVIDER, given, self.finish_reason)
         for call in message.calls:
             yield ChatUpdate(part=call)
         yield ChatUpdate(

@@ -63,10 +63,14 @@ _FINISHES: dict[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
     "model_context_window_exceeded": "length",
+    "model_length": "length",  # Mistral
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "refused",
+    "sensitive": "refused",  # Z.ai
 }
+FAILURES = frozenset({"error", "network_error", "insufficient_system_resource"})
+"""Finish reasons of compatible servers for an answer that failed on the way: Mistral and OpenRouter, Z.ai, DeepSeek."""
 
 
 def request_to_wire(
