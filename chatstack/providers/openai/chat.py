@@ -12,6 +12,7 @@ from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_answers import ChatAnswer
 from chatstack.providers.openai.chat_completions import CompletionFold
+from chatstack.providers.openai.chat_ids import ids_taken, with_ids
 from chatstack.providers.openai.chat_options import MaxTokensField, tools_known
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.chat_results import takes_text_alone, with_text_results
@@ -41,7 +42,8 @@ class OpenAIChatClient(OpenAIProvider):
     neither.
 
     Pictures and files that tools return go to OpenAI itself, and to Azure, in a message of the user's behind the
-    results, as their API takes only text in a result; to other servers they go within it.
+    results, as their API takes only text in a result; to other servers they go within it. Ids of calls that are too
+    long for them, as other servers give them, are replaced, and so are those that Mistral does not take.
 
     Reasoning that one such server sent goes to each other one, too (``reasoning_content`` and the like): hosts of one
     model need it there. A server that knows no such field may refuse the request.
@@ -99,8 +101,11 @@ class OpenAIChatClient(OpenAIProvider):
         if is_openais and request.options.tools:
             request = request.but(options=request.options.but(tools=tools_known(request.options.tools)))
         body = request_to_wire(request, model=self.model, max_tokens_field=self.max_tokens_field)
-        if is_openais:
-            body["messages"] = with_text_results(cast("list[WireObject]", body["messages"]))
+        messages = cast("list[WireObject]", body["messages"])
+        ids = ids_taken(self.info.server_address, is_openais=is_openais)
+        if ids is not None:
+            messages = with_ids(messages, ids)
+        body["messages"] = with_text_results(messages) if is_openais else messages
         return body
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:

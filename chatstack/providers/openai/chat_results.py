@@ -19,8 +19,12 @@ _NOTE = "[Pictures and files of this result follow in the next user message.]"
 def takes_text_alone(client: object, host: str) -> bool:
     """Return True for a server that refuses pictures and files in the results of tools: OpenAI's own, and Azure's, at
     its own address or behind another one."""
-    is_azure = host.endswith(_AZURE) or any(kind.__name__ == _AZURE_CLIENT for kind in type(client).__mro__)
-    return is_azure or is_openai(host)
+    return is_host_of_openais(host) or any(kind.__name__ == _AZURE_CLIENT for kind in type(client).__mro__)
+
+
+def is_host_of_openais(host: str) -> bool:
+    """Return True for an address of OpenAI's or Azure's."""
+    return is_openai(host) or host.endswith(_AZURE)
 
 
 def with_text_results(messages: Sequence[WireObject]) -> list[WireObject]:

@@ -19,6 +19,7 @@ An answer with reasoning or items names its server under ``server``: to others, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
@@ -43,6 +44,7 @@ from chatstack.providers.extras import (
     without_nulls,
 )
 from chatstack.providers.openai.chat_parts import PROVIDER
+from chatstack.providers.openai.chat_results import is_host_of_openais
 from chatstack.providers.openai.responses_parts import WIRE, output_from_wire, output_to_wire, parts_to_wire
 from chatstack.values.messages import Message, Role
 from chatstack.values.native import server_of
@@ -53,6 +55,8 @@ _CUSTOM_CALL = "custom_tool_call"
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 _CALL_FIELDS: Mapping[str, str] = {"function_call": "call_id", _CUSTOM_CALL: "call_id"}
 _RESULT_FIELDS: Mapping[str, str] = {kind: "call_id" for kind in _RESULTS}
+_IDS = re.compile(".{0,64}", re.DOTALL)
+"""The ids of calls that OpenAI takes; other servers give longer ones."""
 _ANSWERS = ("_output", "_response")
 """Ends of the types of items that answer an item of the model's."""
 _PORTABLE = ("message", *_CALL_FIELDS, *_RESULTS)
@@ -68,7 +72,7 @@ def messages_to_wire(
     ``server`` is the one that they are for: of answers that another one has, it gets what it can read."""
     items: list[WireObject] = []
     customs: set[str] = set()
-    ids = CallIds(_CALL_FIELDS, _RESULT_FIELDS, declared=declared)
+    ids = CallIds(_CALL_FIELDS, _RESULT_FIELDS, allowed=_IDS if is_host_of_openais(server) else None, declared=declared)
     is_foreign = False
     for position, message in enumerate(messages):
         where = f"messages[{position}]"

@@ -1,0 +1,110 @@
+"""Ids of calls from other servers, to those that do not take every id."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import pytest
+
+from chatstack import ChatOptions, ChatRequest, Image, Message, ToolCall, ToolResult, to_openai_responses
+from chatstack.providers.openai import OpenAIChatClient
+from chatstack.providers.openai.chat_ids import ids_taken, with_ids
+from chatstack.providers.openai.chat_wire import messages_to_wire
+from chatstack.providers.openai.responses_options import request_to_wire
+from tests.servers import http_library
+
+VLLMS = "chatcmpl-tool-0123456789abcdef0123456789abcdef"
+LONG = "call_" + "x" * 1_500
+HISTORY = [
+    Message.user("go"),
+    Message.assistant(ToolCall("call_1", "look", "{}"), ToolCall(VLLMS, "look", "{}"), ToolCall(LONG, "look", "{}")),
+    Message.tool("call_1", "one"),
+    Message.tool(VLLMS, "two"),
+    Message.tool(LONG, "three"),
+]
+
+
+def sent(base_url: str, *messages: Message) -> list[dict[str, Any]]:
+    """The messages of a request to that address."""
+    http, bodies = http_library(of_openai=True), list[Any]()
+
+    def answer(request: Any) -> Any:
+        bodies.append(json.loads(request.content))
+        choice = {"index": 0, "message": {"content": "fine"}, "finish_reason": "stop"}
+        return http.Response(200, json={"id": "i", "object": "chat.completion", "choices": [choice]})
+
+    async def asked() -> None:
+        async with http.AsyncClient(transport=http.MockTransport(answer)) as http_client:
+            model = OpenAIChatClient("m", api_key="k", base_url=base_url, http_client=http_client, max_retries=0)
+            await model.get_response(messages)
+
+    asyncio.run(asked())
+    found: list[dict[str, Any]] = bodies[0]["messages"]
+    return found
+
+
+def ids(messages: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """The ids of the calls, and those of the results."""
+    calls = [call["id"] for each in messages for call in each.get("tool_calls", ())]
+    return calls, [each["tool_call_id"] for each in messages if each["role"] == "tool"]
+
+
+@pytest.mark.parametrize(
+    ("base_url", "form"),
+    [
+        ("https://api.openai.com/v1", r"call_1|[0-9a-f]{9}"),
+        ("https://mine.openai.azure.com/openai/v1", r"call_1|[0-9a-f]{9}"),
+        ("https://api.mistral.ai/v1", r"[0-9a-f]{9}"),
+    ],
+)
+def test_ids_that_a_server_refuses_are_replaced_in_calls_and_results(base_url: str, form: str) -> None:
+    calls, results = ids(sent(base_url, *HISTORY))
+    assert calls == results
+    assert len(set(calls)) == 3
+    assert all(re.fullmatch(form, each) for each in calls)
+
+
+def test_other_servers_get_the_ids_as_they_came() -> None:
+    assert ids(sent("http://127.0.0.1:1/v1", *HISTORY)) == (["call_1", VLLMS, LONG],) * 2
+
+
+def test_mistral_gets_its_own_ids_as_they_came() -> None:
+    own = [Message.assistant(ToolCall("D681PevKs", "look", "{}")), Message.tool("D681PevKs", "one")]
+    assert ids(sent("https://api.mistral.ai/v1", *own)) == (["D681PevKs"],) * 2
+
+
+def test_a_picture_of_a_result_stands_under_the_id_that_is_sent() -> None:
+    png = Image.from_bytes(b"png", "image/png")
+    wire = sent(
+        "https://api.openai.com/v1",
+        Message.assistant(ToolCall(VLLMS, "look", "{}")),
+        Message("tool", (ToolResult(VLLMS, output=(png,)),)),
+    )
+    (call_id,), _ = ids(wire)
+    assert wire[-1]["content"][0]["text"] == f"Result of look ({call_id}):"
+
+
+def test_messages_whose_ids_are_taken_stay_the_same_objects() -> None:
+    wire = messages_to_wire(HISTORY[:3])
+    taken = ids_taken("api.openai.com", is_openais=True)
+    assert taken is not None
+    kept = with_ids(wire, taken)
+    assert [a is b for a, b in zip(kept, wire, strict=True)] == [True, False, True]
+
+
+@pytest.mark.parametrize(("server", "is_short"), [("api.openai.com", True), ("127.0.0.1", False)])
+def test_responses_of_openais_gets_ids_of_64_characters_at_most(server: str, is_short: bool) -> None:
+    body: Any = request_to_wire(ChatRequest(tuple(HISTORY), ChatOptions()), model="m", server=server)
+    calls = [each["call_id"] for each in body["input"] if each.get("type") == "function_call"]
+    results = [each["call_id"] for each in body["input"] if each.get("type") == "function_call_output"]
+    assert calls == results
+    assert calls[:2] == ["call_1", VLLMS]
+    assert (len(calls[2]) <= 64) is is_short
+
+
+def test_converters_keep_every_id() -> None:
+    items: Any = to_openai_responses(HISTORY)
+    assert items[-1]["call_id"] == LONG
