@@ -14,6 +14,7 @@ from chatstack.providers.openai import OpenAIChatClient
 from chatstack.providers.openai.chat_ids import ids_taken, with_ids
 from chatstack.providers.openai.chat_wire import messages_to_wire
 from chatstack.providers.openai.responses_options import request_to_wire
+from chatstack.providers.openai.responses_wire import message_from_wire
 from tests.servers import http_library
 
 VLLMS = "chatcmpl-tool-0123456789abcdef0123456789abcdef"
@@ -108,3 +109,22 @@ def test_responses_of_openais_gets_ids_of_64_characters_at_most(server: str, is_
 def test_converters_keep_every_id() -> None:
     items: Any = to_openai_responses(HISTORY)
     assert items[-1]["call_id"] == LONG
+
+
+def answered(*items: dict[str, Any]) -> Message:
+    """An answer of a server that gives items ids of its own."""
+    return message_from_wire(items)
+
+
+@pytest.mark.parametrize(("server", "is_kept"), [("api.openai.com", False), ("127.0.0.1", True)])
+def test_ids_of_items_that_openai_refuses_are_left_out(server: str, is_kept: bool) -> None:
+    said = {"type": "output_text", "text": "well", "annotations": []}
+    text = {"type": "message", "role": "assistant", "content": [said]}
+    call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
+    for item, given in ((text, "chatcmpl-1"), (call, "toolu_01A"), (call, "fc_" + "x" * 62)):
+        history = (Message.user("go"), answered({**item, "id": given}), Message.tool("c1", "one"))
+        body: Any = request_to_wire(ChatRequest(history, ChatOptions()), model="m", server=server)
+        assert body["input"][1] == ({**item, "id": given} if is_kept else item)
+    for item, given in ((text, "msg_1"), (call, "fc_1")):
+        body = request_to_wire(ChatRequest((answered({**item, "id": given}),), ChatOptions()), server=server)
+        assert body["input"][0]["id"] == given

@@ -57,6 +57,8 @@ _CALL_FIELDS: Mapping[str, str] = {"function_call": "call_id", _CUSTOM_CALL: "ca
 _RESULT_FIELDS: Mapping[str, str] = {kind: "call_id" for kind in _RESULTS}
 _IDS = re.compile(".{0,64}", re.DOTALL)
 """The ids of calls that OpenAI takes; other servers give longer ones."""
+_PREFIXES: Mapping[object, str] = {"message": "msg", "function_call": "fc", _CUSTOM_CALL: "ctc"}
+"""How the ids of items begin that OpenAI takes; it does not need them."""
 _ANSWERS = ("_output", "_response")
 """Ends of the types of items that answer an item of the model's."""
 _PORTABLE = ("message", *_CALL_FIELDS, *_RESULTS)
@@ -72,7 +74,8 @@ def messages_to_wire(
     ``server`` is the one that they are for: of answers that another one has, it gets what it can read."""
     items: list[WireObject] = []
     customs: set[str] = set()
-    ids = CallIds(_CALL_FIELDS, _RESULT_FIELDS, allowed=_IDS if is_host_of_openais(server) else None, declared=declared)
+    is_openais = is_host_of_openais(server)
+    ids = CallIds(_CALL_FIELDS, _RESULT_FIELDS, allowed=_IDS if is_openais else None, declared=declared)
     is_foreign = False
     for position, message in enumerate(messages):
         where = f"messages[{position}]"
@@ -83,7 +86,7 @@ def messages_to_wire(
             is_foreign = bool(server) and server_of(message) not in ("", server)
         else:
             new = _other_items(message, customs, where)
-        new = _portable(new) if is_foreign else new
+        new = _portable(new) if is_foreign else _with_known_ids(new) if is_openais else new
         for item in new:
             ids.rename(item)
         items.extend(new)
@@ -243,6 +246,18 @@ def _portable(items: list[WireObject]) -> list[WireObject]:
     without the ids of items."""
     kept = [item for item in items if item.get("type", "message") in _PORTABLE]
     return [{name: value for name, value in item.items() if name != "id"} for item in kept]
+
+
+def _with_known_ids(items: list[WireObject]) -> list[WireObject]:
+    """Return the items without ids that OpenAI would refuse: other servers give their own to items of its types."""
+    return [
+        item if _is_known_id(item) else {name: value for name, value in item.items() if name != "id"} for item in items
+    ]
+
+
+def _is_known_id(item: WireObject) -> bool:
+    id, prefix = item.get("id", ""), _PREFIXES.get(item.get("type", "message"), "")
+    return not id or not prefix or (isinstance(id, str) and id.startswith(prefix) and len(id) <= 64)
 
 
 def _is_custom(call: ToolCall, where: str) -> bool:
