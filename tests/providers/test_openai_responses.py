@@ -524,6 +524,23 @@ def test_a_whole_answer_and_a_streamed_one_are_the_same() -> None:
 
 
 @pytest.mark.parametrize(
+    ("output", "kinds"),
+    [
+        ([], [Text]),
+        ([{**ITEMS[2], "content": []}], [Text]),
+        ([ITEMS[0], ITEMS[3]], [Reasoning, Text, ToolCall]),
+    ],
+    ids=["no item", "an empty item", "other items"],
+)
+def test_text_that_no_item_has_stays_part_of_the_answer(output: list[dict[str, Any]], kinds: list[type]) -> None:
+    """Some gateways send the text as deltas alone, and end with an empty output."""
+    final = response_of(output)
+    _, response = streamed(text_delta("It is "), text_delta("hot."), {"type": "response.completed", "response": final})
+    assert response.text == "It is hot."
+    assert [type(part) for part in response.messages[0].parts] == kinds
+
+
+@pytest.mark.parametrize(
     ("fields", "means"),
     [
         ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),

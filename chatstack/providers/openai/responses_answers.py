@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
+
+from msgspec.structs import replace
 
 from chatstack.errors import ServerError
 from chatstack.providers.extras import as_list, as_object, decoded_object, text_in
@@ -34,7 +37,8 @@ class ResponsesAnswer:
         self._response: Mapping[str, object] | None = None
         self._items: dict[int, Mapping[str, object]] = {}
         self._calls: dict[object, int] = {}
-        self._has_text = self._has_reasoning = False
+        self._texts: list[str] = []
+        self._has_reasoning = False
 
     @property
     def is_complete(self) -> bool:
@@ -62,7 +66,7 @@ class ResponsesAnswer:
         response = self._response or {}
         message = self._message(response)
         for part in message.parts:
-            if isinstance(part, Text) and not self._has_text:
+            if isinstance(part, Text) and not self._texts:
                 yield ChatUpdate(text=part.text)
             elif isinstance(part, Reasoning) and part.text and not self._has_reasoning:
                 yield ChatUpdate(reasoning=part.text)
@@ -80,7 +84,7 @@ class ResponsesAnswer:
     def _shown(self, kind: object, event: Mapping[str, object]) -> Iterator[ChatUpdate]:
         delta = text_in(event, "delta")
         if kind == "response.output_text.delta" and delta:
-            self._has_text = True
+            self._texts.append(delta)
             yield ChatUpdate(text=delta)
         elif kind in _REASONING and delta:
             self._has_reasoning = True
@@ -114,6 +118,10 @@ class ResponsesAnswer:
         if not output:  # some servers leave the items out of the last event
             output = [item for _, item in sorted(self._items.items())]
         message = message_from_wire(output)
+        if self._texts and not any(isinstance(part, Text) for part in message.parts):  # no item has what was shown
+            thought = tuple(takewhile(lambda part: isinstance(part, Reasoning), message.parts))
+            shown = Text("".join(self._texts))
+            message = replace(message, parts=(*thought, shown, *message.parts[len(thought) :]))
         return with_server(message, self._server) if self._server else message
 
 
