@@ -18,6 +18,7 @@ from chatstack.client.loose_json import decoded_as, unfenced
 from chatstack.errors import InputError, OutputError
 from chatstack.values.requests import OutputSchema
 from chatstack.values.responses import ChatResponse, ParsedResponse
+from chatstack.values.thoughts import without_thought
 
 T = TypeVar("T")
 
@@ -58,10 +59,11 @@ class OutputShape:
         reason = answer.finish_reason or ""
         if reason in _NOT_READ:
             raise self._wrong(_NOT_READ[reason], answer)
+        said = without_thought(answer.text, is_json=True)
         try:
-            value = self._value_of(answer.text)
+            value = self._value_of(said)
         except Exception as error:
-            is_json = _is_json(unfenced(answer.text) or "") or _is_json(answer.text)
+            is_json = _is_json(unfenced(said) or "") or _is_json(said)
             why = f"does not fit{_misfit(str(error))}" if is_json else "is not JSON"
             raise self._wrong(f"{_WHY.get(reason, '')}{why}", answer) from error
         fields: dict[str, Any] = {**msgspec.structs.asdict(answer), "parsed": value}

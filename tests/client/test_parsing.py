@@ -530,9 +530,11 @@ class Leg:
         '{"city": "Oslo", "kilometres": "22"}',
         '```json\n{"city": "Oslo", "kilometres": 22}\n```',
         'Here it is:\n```\n{"city": "Oslo", "kilometres": "22"}\n```',
+        '<think>\nA leg: {"city": "Bergen"}?\n</think>\n\n{"city": "Oslo", "kilometres": 22}',
+        'It wants a leg.\n</think>\n\n```json\n{"city": "Oslo", "kilometres": "22"}\n```',
     ],
 )
-def test_a_fence_and_a_number_in_quotes_are_read_and_the_text_stays(answer: str) -> None:
+def test_thinking_a_fence_and_a_number_in_quotes_are_read_and_the_text_stays(answer: str) -> None:
     response = asyncio.run(ScriptedClient([answer]).get_response("a leg", output_type=Leg))
     assert response.parsed == Leg("Oslo", 22.0)
     assert response.text == answer

@@ -216,6 +216,8 @@ FAILURES: dict[str, tuple[Callable[[], ChatClient], str]] = {
     "a foreign error midway": (script([SECRET, OSError(SECRET)]), "OSError"),
     "empty": (script(""), "empty"),
     "only white space": (script(" \n\t \u2003\n"), "empty"),
+    "only thinking": (script("<think>The user wants\n</think>\n"), "empty"),
+    "only thinking without an end": (script("<think>The user wants"), "empty"),
     "only the opening line": (script(f"{OPENING}\n"), "empty"),
     "cut off": (script([SECRET, "length"]), "truncated"),
     "refused": (script([SECRET, "refused"]), "refused"),

@@ -243,3 +243,9 @@ def test_a_store_that_tells_the_truth_is_believed() -> None:
     asyncio.run(summarized.client.get_response(history))
     assert summarized.summaries == [GOOD]
     assert summarized.warnings == ()
+
+
+def test_thinking_in_tags_is_no_part_of_the_summary() -> None:
+    summarized = Summarized(ScriptedClient(["<think>\nThey want Oslo, so ...\n</think>\n\nOslo by train."]))
+    summarized.send(conversation())
+    assert [each.text for each in summarized.summaries] == [f"{OPENING}\nOslo by train."]
