@@ -58,7 +58,7 @@ _RESULT_FIELDS: Mapping[str, str] = {kind: "call_id" for kind in _RESULTS}
 _IDS = re.compile(".{0,64}", re.DOTALL)
 """The ids of calls that OpenAI takes; other servers give longer ones."""
 _PREFIXES: Mapping[object, str] = {"message": "msg", "function_call": "fc", _CUSTOM_CALL: "ctc"}
-"""How the ids of items begin that OpenAI takes; it does not need them."""
+"""Beginnings of the ids of items that OpenAI takes; it does not need any."""
 _ANSWERS = ("_output", "_response")
 """Ends of the types of items that answer an item of the model's."""
 _PORTABLE = ("message", *_CALL_FIELDS, *_RESULTS)
