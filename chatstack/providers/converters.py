@@ -184,7 +184,8 @@ def _check_item(item: Mapping[str, object], where: str, form: Form) -> None:
 def _check_block(value: object, where: str, form: Form, *, is_message: bool = False) -> None:
     fields = as_object(value, where)
     kind = fields.get("type")
-    if isinstance(kind, str):
+    is_mistrals = form == "chat" and kind == "thinking" and isinstance(fields.get("thinking"), list)
+    if isinstance(kind, str) and not is_mistrals:
         _check_form(kind, f"{where}.type", form)
         for name in _TEXTS.get(kind, ()) if form != "chat" else ():
             as_string(fields.get(name), f"{where}.{name}")

@@ -19,6 +19,7 @@ from chatstack import (
     ToolCall,
     Usage,
     WiringError,
+    from_openai_chat,
     to_openai_chat,
     to_openai_responses,
 )
@@ -355,6 +356,25 @@ def test_a_window_that_mistral_finds_full_cuts_the_answer_off_or_is_an_overflow(
     assert whole(answer).finish_reason == "length"
     with pytest.raises(ContextOverflowError):
         whole({"choices": [{"message": {"content": ""}, "finish_reason": "model_length"}]})
+
+
+def test_thinking_in_the_content_is_reasoning() -> None:
+    """Mistral's models send it so, a list of texts in each delta."""
+
+    def thinking(said: str) -> dict[str, object]:
+        return {"type": "thinking", "thinking": [{"type": "text", "text": said}]}
+
+    deltas: list[object] = ["", [thinking("two and ")], [thinking("two")], [{"type": "text", "text": ""}], "four"]
+    chunks = [*(chunk(content=each) for each in deltas), chunk("stop")]
+    reader = AnswerReader("chat", streaming=True)
+    updates = [update for each in chunks for update in reader.add(each)]
+    assert [(each.reasoning, each.text) for each in updates] == [("two and ", ""), ("two", ""), ("", "four")]
+    response = streamed(*chunks)
+    content = [thinking("two and two"), {"type": "text", "text": "four"}]
+    answer = whole({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]})
+    (read,) = from_openai_chat([{"role": "assistant", "content": content}])
+    assert response.messages == answer.messages == (read,) == (Message.assistant(Reasoning("two and two"), "four"),)
+    assert to_openai_chat([read]) == [{"role": "assistant", "content": "four"}]
 
 
 @pytest.mark.parametrize("bad", [[1], {"choices": [3]}, {"choices": {"a": 1}}, {"choices": [{"delta": "x"}]}])

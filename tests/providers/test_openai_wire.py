@@ -472,6 +472,15 @@ def test_tokens_written_to_a_cache_are_read_where_gateways_tell_them(fields: dic
     assert chat_usage(usage) == Usage(100, 5, 60, written)
 
 
+@pytest.mark.parametrize(
+    ("given", "means"),
+    [(None, ""), ([], ""), ("hm", "hm"), ([{"type": "text", "text": "hm"}, {"type": "reference"}], "hm")],
+)
+def test_thinking_in_the_content_may_be_text_a_list_or_nothing(given: object, means: str) -> None:
+    part = {"type": "thinking", "thinking": given}
+    assert message_from_wire({"content": [part]}) == Message.assistant(Reasoning(means))
+
+
 def test_the_empty_fields_of_an_answer_are_dropped() -> None:
     fields: dict[str, Any] = {
         "role": "assistant",

@@ -10,7 +10,7 @@ from chatstack.providers.assembly import MessageAssembly
 from chatstack.providers.call_ids import sendable_name
 from chatstack.providers.extras import as_list, as_object, as_string, encoded, extra_fields, fields_missing, text_in
 from chatstack.providers.failures import failure, window_full
-from chatstack.providers.openai.chat_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields
+from chatstack.providers.openai.chat_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields, thought_in
 from chatstack.providers.openai.chat_completions import grown, whole
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.providers.openai.chat_wire import FAILURES, finish_from_wire
@@ -102,10 +102,7 @@ class ChatAnswer:
         for name, value in delta.items():
             if name in REASONING_FIELDS:
                 self._reasoning[name] = grown(self._reasoning.get(name), value)
-        thought = text_in(delta, "reasoning_content") or text_in(delta, "reasoning")
-        if thought:
-            self._assembly.add_reasoning(thought, block=_REASONING)
-            yield ChatUpdate(reasoning=thought)
+        yield from self._add_thought(text_in(delta, "reasoning_content") or text_in(delta, "reasoning"))
         yield from self._add_content(delta.get("content"))
         legacy = delta.get(LEGACY_CALL)
         if legacy:
@@ -117,6 +114,11 @@ class ChatAnswer:
             if name not in ("role", "content", LEGACY_CALL, "tool_calls", *REASONING_FIELDS):
                 self._joined[name] = grown(self._joined.get(name), value)
 
+    def _add_thought(self, thought: str) -> Iterator[ChatUpdate]:
+        if thought:
+            self._assembly.add_reasoning(thought, block=_REASONING)
+            yield ChatUpdate(reasoning=thought)
+
     def _add_content(self, content: object) -> Iterator[ChatUpdate]:
         if isinstance(content, str):
             if content:
@@ -125,7 +127,10 @@ class ChatAnswer:
             return
         for position, each in enumerate(as_list(content or [], "content")):
             part = as_object(each, f"content[{position}]")
-            if part.get("type") == "text":
+            thought = thought_in(part)
+            if thought is not None:
+                yield from self._add_thought(thought)
+            elif part.get("type") == "text":
                 yield from self._add_content(text_in(part, "text"))
             else:
                 self._assembly.add_part(ProviderItem(PROVIDER, encoded(dict(part))))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from chatstack.providers.extras import (
     WireObject,
+    as_list,
     as_object,
     as_string,
     decoded_object,
@@ -15,6 +16,7 @@ from chatstack.providers.extras import (
     extra_fields,
     extra_json_of,
     json_arguments,
+    text_in,
     with_extra,
     without_nulls,
 )
@@ -53,6 +55,16 @@ def reasoning_from_fields(fields: Mapping[str, object]) -> Reasoning:
     """Return the reasoning from the fields of compatible servers; it goes back as it came."""
     text = fields.get("reasoning_content") or fields.get("reasoning")
     return Reasoning(text if isinstance(text, str) else "", encoded(dict(fields)), PROVIDER)
+
+
+def thought_in(part: Mapping[str, object]) -> str | None:
+    """Return the thinking in a part of an answer's content, as Mistral sends it; None for another part."""
+    if part.get("type") != "thinking":
+        return None
+    said = part.get("thinking")
+    if isinstance(said, str):
+        return said
+    return "".join(text_in(as_object(each, "thinking"), "text") for each in as_list(said or [], "thinking"))
 
 
 def legacy_call(fields: Mapping[str, object], where: str) -> ToolCall:

@@ -12,8 +12,9 @@ of the part or message (``refusal``, ``annotations``, ``audio``, ``name``, ``pro
 custom tool call keeps its input as a JSON string in ``arguments``: on any other wire it is a call like all others. The
 legacy ``function_call`` and its result are a call and a result under the id ``function_call``. What an assistant
 message carries as ``reasoning_content``, ``reasoning`` or ``reasoning_details`` (compatible servers) is a
-``Reasoning`` and goes back. There is no field for ``ToolResult.is_error``: the content has to say it. Reasoning and
-items of other providers are left out.
+``Reasoning`` and goes back; what Mistral puts into the content, as parts of the type ``thinking``, is one that stays
+behind, as other servers refuse it. There is no field for ``ToolResult.is_error``: the content has to say it. Reasoning
+and items of other providers are left out.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from chatstack.providers.openai.chat_calls import (
     legacy_call,
     reasoning_from_fields,
     reasoning_to_wire,
+    thought_in,
 )
 from chatstack.providers.openai.chat_options import MaxTokensField, options_from_wire, options_to_wire
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE, content_from_wire, content_to_wire, parts_to_wire
@@ -229,7 +231,7 @@ def _assistant_from_wire(fields: Mapping[str, object], where: str) -> Message:
     if reasoning:
         parts.append(reasoning_from_fields(reasoning))
         taken |= reasoning.keys()
-    parts.extend(content_from_wire(fields.get("content"), f"{where}.content"))
+    parts.extend(_thought_or(part, where) for part in content_from_wire(fields.get("content"), f"{where}.content"))
     legacy = fields.get(LEGACY_CALL)
     if legacy is not None:
         taken.add(LEGACY_CALL)
@@ -242,6 +244,12 @@ def _assistant_from_wire(fields: Mapping[str, object], where: str) -> Message:
             parts.append(call_from_wire(each, f"{where}.tool_calls[{position}]"))
     extra = {name: value for name, value in fields.items() if name not in taken}
     return Message("assistant", tuple(parts), extra_json=encoded_extra(extra, WIRE))
+
+
+def _thought_or(part: Part, where: str) -> Part:
+    """Return the part, or the reasoning that it is, of which Mistral makes content."""
+    thought = thought_in(decoded_object(part.json, where)) if isinstance(part, ProviderItem) else None
+    return part if thought is None else Reasoning(thought)
 
 
 def _result_from_wire(fields: Mapping[str, object], names: Mapping[str, str], where: str) -> ToolResult:
