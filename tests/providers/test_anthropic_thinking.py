@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from chatstack import ChatOptions, ChatRequest, Message, NativeClearing, ProviderItem, Reasoning, ToolCall
+from chatstack.providers.anthropic.events import AnswerFold, events_of
 from chatstack.providers.anthropic.wire import messages_to_wire, request_to_wire
 
 ENABLED = {"type": "enabled", "budget_tokens": 2_000}
@@ -97,3 +98,46 @@ def test_a_turn_that_begins_with_a_block_of_anthropics_stays_as_it_is() -> None:
 
 def test_messages_of_the_callers_own_are_not_looked_into() -> None:
     assert body(GO, messages=[{"role": "assistant", "content": "hi"}])["thinking"] == ENABLED
+
+
+def answered(model: str) -> Message:
+    """An answer with thinking and a call, as it comes from a server with that model."""
+    content = [
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "tool_use", "id": "c", "name": "look", "input": {}},
+    ]
+    fold = AnswerFold()
+    for event in events_of({"model": model, "content": content, "stop_reason": "tool_use", "usage": {}}):
+        assert all(update.message_done is None for update in fold.updates(event))
+    (message,) = [update.message_done for update in fold.ended() if update.message_done is not None]
+    return message
+
+
+@pytest.mark.parametrize("model", ["glm-5.2", "kimi-k2-thinking", "MiniMax-M2"])
+def test_a_claude_gets_no_thinking_of_another_makers_model(model: str) -> None:
+    """It is not signed by Anthropic, which would refuse every later request."""
+    request = ChatRequest((GO, answered(model), RESULT), ChatOptions(extra={"thinking": ENABLED}))
+    for asked in ("claude-sonnet-4-5", "us.anthropic.Claude-Sonnet-4-5-v1:0"):
+        wire: Any = request_to_wire(request, model=asked)
+        assert [block["type"] for block in wire["messages"][1]["content"]] == ["tool_use"]
+        assert "thinking" not in wire  # the turn began without any that could be sent
+    own: Any = request_to_wire(request, model=model)
+    assert [block["type"] for block in own["messages"][1]["content"]] == ["thinking", "tool_use"]
+    named = request.but(options=request.options.but(model="claude-opus-4-5"))
+    assert request_to_wire(named, model=model)["messages"] == wire["messages"]
+
+
+def test_a_claude_gets_its_own_thinking_from_whatever_server() -> None:
+    for model in ("claude-sonnet-4-5-20250929", "anthropic/claude-opus-4.5"):
+        message = answered(model)
+        assert message.extra_json == ""
+        wire: Any = request_to_wire(ChatRequest((GO, message, RESULT)), model="claude-haiku-4-5")
+        assert wire["messages"][1]["content"][0]["type"] == "thinking"
+
+
+def test_an_answer_that_did_not_think_names_no_model() -> None:
+    fold = AnswerFold()
+    answer = {"model": "glm-5.2", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"}
+    for event in events_of(answer):
+        list(fold.updates(event))
+    assert [each.message_done for each in fold.ended() if each.message_done] == [Message.assistant("hi")]

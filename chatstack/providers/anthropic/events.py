@@ -139,7 +139,8 @@ class AnswerFold:
             raise stream_ended(PROVIDER, "a stop_reason")
         for index in sorted(self._open):
             yield from self._finish(index)
-        message = message_of((self._parts[index] for index in sorted(self._parts)), self.answer.get("container"))
+        parts = (self._parts[index] for index in sorted(self._parts))
+        message = message_of(parts, self.answer.get("container"), self.answer.get("model"))
         usage = _object(self.answer.get("usage") or {})
         spent, reason = usage_from_wire(usage), self.answer.get("stop_reason")
         if reason == "model_context_window_exceeded" and not message.parts:

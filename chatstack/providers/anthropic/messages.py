@@ -118,7 +118,10 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
         return self.info.server_address == HOST and is_capable(await self._cards.of(model or self.model), edit)
 
     def _body(self, request: ChatRequest) -> WireObject:
-        return sendable(request, lambda: {"model": self.model, **request_to_wire(request, cache=self.cache)})
+        def written() -> WireObject:
+            return {"model": self.model, **request_to_wire(request, cache=self.cache, model=self.model)}
+
+        return sendable(request, written)
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         body = self._body(request)

@@ -35,7 +35,7 @@ from chatstack.providers.extras import (
     without_nulls,
 )
 from chatstack.values.messages import Message, Role, was_edited
-from chatstack.values.parts import Part, Text, ToolResult
+from chatstack.values.parts import Part, Reasoning, Text, ToolResult
 from chatstack.values.requests import ChatOptions, ChatRequest, declared_names
 from chatstack.values.responses import Usage
 
@@ -47,6 +47,9 @@ _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "
 _TOOLS = frozenset({"tools", "mcp_servers"})
 """Fields of ``extra`` that bring tools. The API refuses a choice without any."""
 _CONTAINER = "container"
+_MODEL = "model"
+"""Fields that an answer's ``extra_json`` keeps: the container that its code ran in, and the model that thought, if it
+is no Claude."""
 _GO_ON = "Go on."
 _OPENING = "Begin."
 """Opening user message for a conversation that begins with the assistant, which the API refuses."""
@@ -55,10 +58,10 @@ _BLANK = "(empty message)"
 turn."""
 
 
-def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> WireObject:
-    """Return the body of the request, with marks for the ``cache``. ``model`` is in it only if the options name one. If
-    the messages do not begin with the user, a short user message precedes them, always the same, so that the prefix
-    stays stable.
+def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off", model: str = "") -> WireObject:
+    """Return the body of the request, with marks for the ``cache``. ``model`` is the one that is asked if the options
+    name none; only theirs is in the body. If the messages do not begin with the user, a short user message precedes
+    them, always the same, so that the prefix stays stable.
 
     ``options.extra`` wins, save over a choice of no tools, ``output_config`` in it field by field; only its
     ``thinking`` may wait for the next turn, as ``thinking.py`` says. ``seed`` has no counterpart and is not sent;
@@ -68,7 +71,8 @@ def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> Wi
     leading = len(list(takewhile(lambda message: message.role == "system", request.messages)))
     system: list[WireObject] = [{"type": "text", "text": options.instructions}] if options.instructions.strip() else []
     system += [block for message in request.messages[:leading] for block in _blocks(message)]
-    messages, edited = _written(request.messages[leading:], declared_names(options.tools))
+    is_claude = _is_claude(options.model or model)
+    messages, edited = _written(request.messages[leading:], declared_names(options.tools), is_claude=is_claude)
     if not messages or messages[0]["role"] != "user":
         messages.insert(0, _user(_OPENING))
     _end_without_space(messages[-1])
@@ -138,7 +142,7 @@ def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
 
 
 def _written(
-    messages: Sequence[Message], declared: Collection[str] | None = None
+    messages: Sequence[Message], declared: Collection[str] | None = None, *, is_claude: bool = False
 ) -> tuple[list[WireObject], WireObject | None]:
     """Return the messages, and the last block of the last one that a layer has edited or put in."""
     wire: list[WireObject] = []
@@ -148,6 +152,8 @@ def _written(
     ids = call_ids(declared)
     for message, following in zip_longest(messages, messages[1:]):
         blocks = _blocks(message)
+        if is_claude and message.extra_json and extra_fields(message.extra_json, WIRE, "messages").get(_MODEL):
+            blocks = [block for block in blocks if block.get("type") not in THINKING]
         if message.role == "assistant" and (following is None or following.role != "assistant"):
             blocks = _returnable(blocks)
         elif message.role == "user":
@@ -207,12 +213,13 @@ def message_from_wire(content: Sequence[Mapping[str, object]]) -> Message:
     return message_of(block_to_part(block) for block in content)
 
 
-def message_of(parts: Iterable[Part], container: object = None) -> Message:
+def message_of(parts: Iterable[Part], container: object = None, model: object = None) -> Message:
     """Return the assistant message of those parts, without empty text; it keeps the id of the container that its code
-    ran in."""
-    id = field_of(container, "id")
+    ran in, and the model whose thinking it holds if that is no Claude, which would refuse it: it is not signed."""
     kept = tuple(part for part in parts if not (isinstance(part, Text) and not part.text))
-    return Message("assistant", kept, extra_json=encoded_extra({_CONTAINER: id}, WIRE) if id else "")
+    thought = any(isinstance(part, Reasoning) for part in kept) and model and not _is_claude(model)
+    extra = {_CONTAINER: field_of(container, "id"), _MODEL: model if thought else None}
+    return Message("assistant", kept, extra_json=encoded_extra({k: v for k, v in extra.items() if v}, WIRE))
 
 
 def usage_from_wire(usage: Mapping[str, object]) -> Usage:
@@ -236,6 +243,10 @@ def overhead_from_wire(usage: Mapping[str, object]) -> Usage | None:
         return None
     beside = [each for each in objects(cast("object", iterations), "usage.iterations") if each.get("type") != "message"]
     return sum((usage_from_wire(each) for each in beside), Usage()) if beside else None
+
+
+def _is_claude(model: object) -> bool:
+    return "claude" in str(model).lower()
 
 
 def _text(text: str) -> WireObject:
