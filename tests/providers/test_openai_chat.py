@@ -440,6 +440,13 @@ def test_usage_that_comes_with_every_chunk_counts_in_an_answer_that_does_not_end
     assert reader.finish()[-1].usage == Usage(0, 3)
 
 
+@pytest.mark.parametrize("empty", [{}, {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}])
+def test_an_empty_usage_takes_the_place_of_no_other(empty: dict[str, int]) -> None:
+    told = {**chunk("stop"), "usage": {"prompt_tokens": 5, "completion_tokens": 2}}
+    response = streamed({**chunk(content="a"), "usage": empty}, told, {"id": "c", "choices": [], "usage": empty})
+    assert response.usage == Usage(5, 2)
+
+
 def test_reasoning_of_compatible_servers_is_kept_and_can_go_back() -> None:
     response = streamed(
         chunk(role="assistant", content=""),

@@ -58,7 +58,9 @@ class ChatAnswer:
             raise failure(PROVIDER, body=dict(chunk), streaming=streaming)
         self._id = self._id or text_in(chunk, "id")
         self._model = self._model or text_in(chunk, "model")
-        self._usage = chat_usage(chunk.get("usage")) or self._usage
+        usage = chat_usage(chunk.get("usage"))
+        if usage is not None and (self._usage is None or usage != Usage()):  # some servers end with an empty one
+            self._usage = usage
         choices = chunk.get("choices")
         if choices is None and streaming:
             return
