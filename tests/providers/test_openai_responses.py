@@ -416,6 +416,21 @@ def test_reasoning_without_its_item_stays_behind() -> None:
     assert messages_to_wire([Message.assistant(thought, ProviderItem("anthropic", "{}"))]) == []
 
 
+@pytest.mark.parametrize("extra", [{}, {"store": None}, {"store": True}, {"store": False}])
+def test_reasoning_that_is_but_an_id_goes_to_a_server_that_stores_it(extra: dict[str, Any]) -> None:
+    """Without ``store`` the API would not find it, and refuse each later round of a tool loop."""
+    bare = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]}
+    sealed, open_ = (
+        {**bare, "encrypted_content": "gAAA"},
+        {**bare, "content": [{"type": "reasoning_text", "text": "hm"}]},
+    )
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "look", "arguments": "{}"}
+    for item in (bare, sealed, open_):
+        history = (Message.user("go"), message_from_wire([item, call]), Message.tool("c", "found"))
+        sent: Any = request_to_wire(ChatRequest(history, ChatOptions(extra=extra)))["input"]
+        assert sent[1:-1] == ([call] if item is bare and extra.get("store") is False else [item, call])
+
+
 def test_options_become_fields_of_the_body() -> None:
     options = ChatOptions(
         instructions="be brief",

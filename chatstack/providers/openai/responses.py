@@ -30,8 +30,8 @@ class OpenAIResponsesClient(OpenAIProvider):
     asks, from GPT-5.6 on, that prefixes are kept for twelve hours (``prompt_cache_options``). Reasoning items,
     server-side tools and compactions are kept in the answer's message and go back as they came, to the server they came
     from alone. To keep reasoning where the server stores nothing, ask for it: ``ChatOptions(extra={"store": False,
-    "include": ["reasoning.encrypted_content"]})``. With a ``conversation`` in ``extra``, the results of its calls are
-    sent without what it holds already.
+    "include": ["reasoning.encrypted_content"]})``; what comes without is not sent back there. With a ``conversation``
+    in ``extra``, the results of its calls are sent without what it holds already.
 
     Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the matching ``ProviderError``
     from ``send``. A stream without its last event is a ``BrokenStreamError``, never a short answer.

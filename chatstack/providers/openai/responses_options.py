@@ -60,12 +60,20 @@ def request_to_wire(request: ChatRequest, *, model: str = "", server: str = "") 
     options = request.options
     body: WireObject = {"model": model} if model else {}
     items = messages_to_wire(request.messages, declared_names(options.tools), server=server)
+    if options.extra.get("store") is False:
+        items = [item for item in items if not _is_reference(item)]
     body["input"] = unheld(items) if options.extra.get("conversation") else items
     body.update(_options_to_wire(options))
     body.pop("stream", None)
     if request.stream:
         body["stream"] = True
     return body
+
+
+def _is_reference(item: WireObject) -> bool:
+    """Return True for reasoning that is nothing but an id. A server that stores nothing does not find it, and refuses
+    the request."""
+    return item.get("type") == "reasoning" and not (item.get("encrypted_content") or item.get("content"))
 
 
 def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
