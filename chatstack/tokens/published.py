@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelInfo, Provider
 
+_BEDROCK = "aws"
 _importing = threading.Lock()
 _loaded = threading.Event()
 
@@ -31,7 +32,8 @@ def must_wait() -> bool:
 
 
 def published(model: str) -> Iterator[tuple[Provider, ModelInfo]]:
-    """Yield the entries of a model, the likeliest first; a vendor before a slash, as routers write it, is understood.
+    """Yield the entries of a model, the likeliest first; a vendor before a slash, as routers write it, is understood,
+    and so is a name of Bedrock's (``us.anthropic.claude-...-v1:0``), which the tables have under its provider alone.
 
     Nothing when the model is not in the tables, or the extra is not installed.
     """
@@ -40,7 +42,7 @@ def published(model: str) -> Iterator[tuple[Provider, ModelInfo]]:
     if snapshot is None:
         return
     vendor, _, bare = model.rpartition("/")
-    for name, provider_id in ((model, None), (bare, vendor), (bare, None)):
+    for name, provider_id in ((model, None), (bare, vendor), (bare, None), (bare, _BEDROCK)):
         try:
             yield snapshot.find_provider_model(name, None, provider_id or None, None)
         except LookupError:

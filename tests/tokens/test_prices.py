@@ -13,6 +13,7 @@ from genai_prices.types import ModelPrice, Tier, TieredPrices
 
 from chatstack.tokens import prices
 from chatstack.tokens.prices import Price, Rate, Split, price_of, terms_of
+from chatstack.tokens.windows import window_of
 from chatstack.values.responses import Usage
 
 
@@ -32,6 +33,17 @@ def test_a_known_model_has_its_prices() -> None:
 def test_a_vendor_before_a_slash_is_understood() -> None:
     assert price_of("openai/gpt-4o") == price_of("gpt-4o")
     assert price_of("google/gemini-3-pro-preview") == price_of("gemini-3-pro-preview") is not None
+
+
+@pytest.mark.parametrize("region", ["", "us.", "eu.", "global."])
+def test_a_name_of_bedrocks_is_understood(region: str) -> None:
+    model = f"{region}anthropic.claude-sonnet-4-5-20250929-v1:0"
+    price, window = price_of(model), window_of(model)
+    assert price is not None
+    assert price.write is not None
+    assert price.provider == "aws"
+    assert price.read.base < price.input.base < price.write.base
+    assert window == window_of("claude-sonnet-4-5") is not None
 
 
 @pytest.mark.parametrize("model", ["", "/", "no-such-model", "vendor/no-such-model"])
