@@ -100,14 +100,14 @@ def test_messages_of_the_callers_own_are_not_looked_into() -> None:
     assert body(GO, messages=[{"role": "assistant", "content": "hi"}])["thinking"] == ENABLED
 
 
-def answered(model: str) -> Message:
-    """An answer with thinking and a call, as it comes from a server with that model."""
+def answered(asked: str, model: str = "") -> Message:
+    """An answer with thinking and a call, as it comes from a server that is asked for that model."""
     content = [
         {"type": "thinking", "thinking": "hm", "signature": "s"},
         {"type": "tool_use", "id": "c", "name": "look", "input": {}},
     ]
-    fold = AnswerFold()
-    for event in events_of({"model": model, "content": content, "stop_reason": "tool_use", "usage": {}}):
+    fold = AnswerFold(asked=asked)
+    for event in events_of({"model": model or asked, "content": content, "stop_reason": "tool_use", "usage": {}}):
         assert all(update.message_done is None for update in fold.updates(event))
     (message,) = [update.message_done for update in fold.ended() if update.message_done is not None]
     return message
@@ -128,15 +128,21 @@ def test_a_claude_gets_no_thinking_of_another_makers_model(model: str) -> None:
 
 
 def test_a_claude_gets_its_own_thinking_from_whatever_server() -> None:
-    for model in ("claude-sonnet-4-5-20250929", "anthropic/claude-opus-4.5"):
-        message = answered(model)
+    named = [
+        ("claude-sonnet-4-5", ""),
+        ("anthropic/claude-opus-4.5", ""),
+        ("claude", "house-model"),
+        ("house", "claude"),
+    ]
+    for asked, model in named:
+        message = answered(asked, model)
         assert message.extra_json == ""
         wire: Any = request_to_wire(ChatRequest((GO, message, RESULT)), model="claude-haiku-4-5")
         assert wire["messages"][1]["content"][0]["type"] == "thinking"
 
 
 def test_an_answer_that_did_not_think_names_no_model() -> None:
-    fold = AnswerFold()
+    fold = AnswerFold(asked="glm-5.2")
     answer = {"model": "glm-5.2", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"}
     for event in events_of(answer):
         list(fold.updates(event))

@@ -83,12 +83,14 @@ class _Block:
 
 
 class AnswerFold:
-    """Folds the events of one answer into updates; ``answer`` is the finished answer as an object of the wire's."""
+    """Folds the events of one answer into updates; ``answer`` is the finished answer as an object of the wire's.
+    ``asked`` is the model that is asked, if others may be asked later."""
 
-    __slots__ = ("_calls", "_early", "_open", "_parts", "_told", "answer", "is_done")
+    __slots__ = ("_asked", "_calls", "_early", "_open", "_parts", "_told", "answer", "is_done")
 
-    def __init__(self) -> None:
+    def __init__(self, *, asked: str = "") -> None:
         self.answer: WireObject = {}
+        self._asked = asked
         self.is_done = False
         self._open: dict[int, _Block] = {}
         self._parts: dict[int, Part] = {}
@@ -140,7 +142,7 @@ class AnswerFold:
         for index in sorted(self._open):
             yield from self._finish(index)
         parts = (self._parts[index] for index in sorted(self._parts))
-        message = message_of(parts, self.answer.get("container"), self.answer.get("model"))
+        message = message_of(parts, self.answer.get("container"), (self._asked, self.answer.get("model")))
         usage = _object(self.answer.get("usage") or {})
         spent, reason = usage_from_wire(usage), self.answer.get("stop_reason")
         if reason == "model_context_window_exceeded" and not message.parts:

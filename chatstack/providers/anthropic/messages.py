@@ -126,7 +126,7 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         body = self._body(request)
         body["stream"] = is_streamed = request.stream or _must_stream(body)
-        fold = AnswerFold()
+        fold = AnswerFold(asked=str(body["model"]))
         raw: object = None
         events = ANTHROPIC.exchange(
             lambda: created(traced_once(self._client), body), streaming=is_streamed, stall_seconds=self.stall_seconds

@@ -213,12 +213,13 @@ def message_from_wire(content: Sequence[Mapping[str, object]]) -> Message:
     return message_of(block_to_part(block) for block in content)
 
 
-def message_of(parts: Iterable[Part], container: object = None, model: object = None) -> Message:
+def message_of(parts: Iterable[Part], container: object = None, models: tuple[str, object] = ("", "")) -> Message:
     """Return the assistant message of those parts, without empty text; it keeps the id of the container that its code
-    ran in, and the model whose thinking it holds if that is no Claude, which would refuse it: it is not signed."""
+    ran in. If it holds thinking, it keeps the model, too, if neither the one that was asked nor the one that says that
+    it has answered is a Claude, which would refuse that thinking: it is not signed."""
     kept = tuple(part for part in parts if not (isinstance(part, Text) and not part.text))
-    thought = any(isinstance(part, Reasoning) for part in kept) and model and not _is_claude(model)
-    extra = {_CONTAINER: field_of(container, "id"), _MODEL: model if thought else None}
+    is_unsigned = any(isinstance(part, Reasoning) for part in kept) and not any(map(_is_claude, models))
+    extra = {_CONTAINER: field_of(container, "id"), _MODEL: models[0] if is_unsigned else None}
     return Message("assistant", kept, extra_json=encoded_extra({k: v for k, v in extra.items() if v}, WIRE))
 
 
