@@ -66,17 +66,19 @@ class Tool(Generic[P, R_co]):
         """
         called = _checked_name(function, name)
         _check_timeout(called, timeout_seconds)
-        schema: Mapping[str, object] = {"type": "object", "properties": {}} if parameters is None else parameters
+        schema: Mapping[str, object] = {"type": "object"} if parameters is None else parameters
+        if not isinstance(schema, Mapping) or schema.get("type") != "object":  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WiringError(
+                f"tool {called!r}: parameters must be the JSON schema of an object", parameter="parameters"
+            )
+        if schema.get("properties") is None:  # many remote tools without parameters have none, and OpenAI refuses that
+            schema = {**schema, "properties": {}}
         try:
             written = msgspec.json.encode(schema).decode()
         except (TypeError, ValueError, RecursionError) as error:
             raise WiringError(
                 f"tool {called!r}: its parameters are no JSON schema: {error}", parameter="parameters"
             ) from error
-        if not isinstance(schema, Mapping) or schema.get("type") != "object":  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise WiringError(
-                f"tool {called!r}: parameters must be the JSON schema of an object", parameter="parameters"
-            )
         made: Tool[..., T] = Tool(
             name=called,
             description=description,

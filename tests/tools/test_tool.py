@@ -582,6 +582,13 @@ def test_a_schema_from_elsewhere_is_declared_as_it_is() -> None:
     assert json.loads(remote().declaration().parameters) == {"type": "object", "properties": {}}
 
 
+@pytest.mark.parametrize("bare", [{"type": "object"}, {"type": "object", "properties": None}])
+def test_a_schema_without_properties_gets_them(bare: dict[str, object]) -> None:
+    """OpenAI refuses each request that declares an object without, as MCP servers do for tools without parameters."""
+    assert json.loads(remote(parameters=bare).declaration().parameters) == {"type": "object", "properties": {}}
+    assert "properties" not in bare or bare["properties"] is None
+
+
 @pytest.mark.parametrize("text", ['{"from": "here", "n": [1]}', '```json\n{"from": "here", "n": [1]}\n```'])
 def test_all_fields_of_the_models_arguments_reach_its_function(text: str) -> None:
     arguments = remote(parameters=SCHEMA).arguments_from(text)
