@@ -358,6 +358,31 @@ def test_a_window_that_mistral_finds_full_cuts_the_answer_off_or_is_an_overflow(
         whole({"choices": [{"message": {"content": ""}, "finish_reason": "model_length"}]})
 
 
+def test_details_of_reasoning_that_come_in_pieces_go_back_whole() -> None:
+    """OpenRouter sends them so; Anthropic, behind it, refuses a signature beside a piece of what it signs."""
+    text: dict[str, object] = {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0, "signature": None}
+    sealed = {"type": "reasoning.encrypted", "data": "S", "index": 2}
+    details: list[list[dict[str, object]]] = [
+        [{**text, "text": "two "}],
+        [{**text, "text": "and two"}],
+        [{**text, "text": None, "signature": "Et8B"}],
+        [{**text, "text": "more", "index": 1}, sealed],
+        [{**sealed, "data": "T"}],
+        [{"type": "reasoning.text", "text": "so"}],
+        [{"type": "reasoning.text", "text": "so"}],
+    ]
+    response = streamed(*(chunk(reasoning_details=each) for each in details), chunk("stop", content="four"))
+    (wire,) = to_openai_chat(response.messages)
+    assert wire["reasoning_details"] == [
+        {**text, "text": "two and two", "signature": "Et8B"},
+        {**text, "text": "more", "index": 1},
+        sealed,
+        {**sealed, "data": "T"},
+        {"type": "reasoning.text", "text": "so"},
+        {"type": "reasoning.text", "text": "so"},
+    ]
+
+
 def test_thinking_in_the_content_is_reasoning() -> None:
     """Mistral's models send it so, a list of texts in each delta."""
 

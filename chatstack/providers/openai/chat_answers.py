@@ -10,7 +10,13 @@ from chatstack.providers.assembly import MessageAssembly
 from chatstack.providers.call_ids import sendable_name
 from chatstack.providers.extras import as_list, as_object, as_string, encoded, extra_fields, fields_missing, text_in
 from chatstack.providers.failures import failure, window_full
-from chatstack.providers.openai.chat_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields, thought_in
+from chatstack.providers.openai.chat_calls import (
+    LEGACY_CALL,
+    REASONING_FIELDS,
+    grown_details,
+    reasoning_from_fields,
+    thought_in,
+)
 from chatstack.providers.openai.chat_completions import grown, whole
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.providers.openai.chat_wire import FAILURES, finish_from_wire
@@ -103,7 +109,8 @@ class ChatAnswer:
     def _add_delta(self, delta: Mapping[str, object]) -> Iterator[ChatUpdate]:
         for name, value in delta.items():
             if name in REASONING_FIELDS:
-                self._reasoning[name] = grown(self._reasoning.get(name), value)
+                grow = grown_details if name == "reasoning_details" else grown
+                self._reasoning[name] = grow(self._reasoning.get(name), value)
         yield from self._add_thought(text_in(delta, "reasoning_content") or text_in(delta, "reasoning"))
         yield from self._add_content(delta.get("content"))
         legacy = delta.get(LEGACY_CALL)

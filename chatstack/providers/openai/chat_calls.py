@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from chatstack.providers.extras import (
     WireObject,
@@ -20,11 +21,15 @@ from chatstack.providers.extras import (
     with_extra,
     without_nulls,
 )
+from chatstack.providers.openai.chat_completions import grown
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.values.parts import Reasoning, ToolCall
 
 LEGACY_CALL = "function_call"
 """Id under which a legacy function call and its result are paired: they have none of their own."""
+
+_GROWING: Mapping[object, str] = {"reasoning.text": "text", "reasoning.summary": "summary"}
+"""Types of ``reasoning_details`` that come in pieces, and the field that grows."""
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
 """Names of compatible servers for the reasoning of a message."""
@@ -55,6 +60,25 @@ def reasoning_from_fields(fields: Mapping[str, object]) -> Reasoning:
     """Return the reasoning from the fields of compatible servers; it goes back as it came."""
     text = fields.get("reasoning_content") or fields.get("reasoning")
     return Reasoning(text if isinstance(text, str) else "", encoded(dict(fields)), PROVIDER)
+
+
+def grown_details(held: object, value: object) -> list[WireObject]:
+    """Merge a delta into ``reasoning_details``. OpenRouter sends a block in pieces of one type and ``index``, the
+    signature in the last: in pieces it would be refused."""
+    details = cast("list[WireObject]", held) if isinstance(held, list) else []
+    for each in as_list(value or [], "reasoning_details"):
+        piece = as_object(each, "reasoning_details")
+        key = piece.get("type"), piece.get("index")
+        last: WireObject = details[-1] if details else {}
+        if key[0] not in _GROWING or not isinstance(key[1], int) or key != (last.get("type"), last.get("index")):
+            last = {}
+            details.append(last)
+        for name, field in piece.items():
+            if name in _GROWING.values():
+                last[name] = grown(last.get(name), field)
+            elif field is not None or name not in last:
+                last[name] = field
+    return details
 
 
 def thought_in(part: Mapping[str, object]) -> str | None:
