@@ -49,7 +49,16 @@ _OWN = ("message", "detail", "code", "type")
 _AUTHENTICATION = frozenset({"authentication_error", "permission_error", "invalid_api_key", "invalid_authentication"})
 _RATE_LIMIT = frozenset({"rate_limit_error", "rate_limit_exceeded", "rate_limit", "insufficient_quota"})
 _TIMEOUT = frozenset({"timeout_error", "timeout", "request_timeout"})
-_SERVER = frozenset({"server_error", "api_error", "overloaded_error", "internal_error", "internal_server_error"})
+_SERVER = frozenset({
+    "api_error",
+    "engine_overloaded_error",  # Moonshot
+    "internal_error",
+    "internal_server_error",
+    "overloaded_error",
+    "server_error",
+    "server_is_overloaded",
+    "service_unavailable_error",
+})  # fmt: skip
 _REFUSED = frozenset({
     "billing_error",
     "content_filter",

@@ -580,6 +580,10 @@ def test_the_status_decides(status: int, kind: type[ProviderError]) -> None:
     ("body", "kind"),
     [
         ({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, ServerError),
+        ({"error": {"code": "server_is_overloaded", "type": "service_unavailable_error"}}, ServerError),
+        ({"type": "error", "code": "server_is_overloaded", "message": "Overloaded"}, ServerError),
+        ({"error": {"type": "service_unavailable_error"}}, ServerError),
+        ({"error": {"type": "engine_overloaded_error"}}, ServerError),
         ({"error": {"type": "rate_limit_error"}}, RateLimitError),
         ({"code": "insufficient_quota"}, RateLimitError),
         ({"type": "error", "code": "server_error", "message": "m"}, ServerError),
