@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
 from collections.abc import Callable
 
@@ -25,8 +24,7 @@ from chatstack import (
     ToolResultClearer,
     Usage,
 )
-from chatstack.context.histories.conversations import Form, LastAnswer
-from chatstack.context.histories.recognised import Recognised
+from chatstack.context.histories.conversations import LastAnswer
 from chatstack.testing import ScriptedClient, TelemetryCapture
 
 EXAMPLES = [
@@ -253,61 +251,6 @@ def test_asked_again_an_edited_request_goes_out_the_same_and_is_told_once() -> N
     asyncio.run(client.get_response(messages[:-1]))
     assert model.requests[-1].messages == sent
     assert len(capture.spans_named("compact_context truncate")) == edits
-
-
-def test_the_past_of_an_answer_outlives_the_history_that_it_was_given_for() -> None:
-    memory = ContextMemory(max_messages=4)
-    asked = (Message.user("a"), Message.assistant("b"), Message.user("c"))
-    entry = memory.past.entry(memory.recognise(asked), Message.assistant("d  e"))
-    entry.answered = LastAnswer(0.0, 7, missed_cache=False, record=0, length=3)
-    memory.recognise([Message.user("another")] * 4)
-    assert memory.take_evicted() == 1
-    for said, known in (("d e", entry.answered), ("f", None)):
-        again = memory.recognise((*asked, Message.assistant(said)))
-        memory.past.recall(again)
-        assert again.conversation.answered == known
-
-
-@pytest.mark.parametrize("edited", [False, True])
-def test_so_does_that_of_one_that_came_when_the_history_was_gone(edited: bool) -> None:
-    memory, said = ContextMemory(max_messages=4), Message.assistant("d")
-    asked = (Message.user("a"), Message.assistant("b"), Message.user("c"))
-
-    def recognised(memory: ContextMemory, *more: Message, evicted: bool = False) -> Recognised:
-        seen = memory.recognise((*asked, *more))
-        if evicted:
-            memory.recognise([Message.user("another")] * 4)
-        form = Form(seen.who, 0, False, 7)
-        return memory.derived.recognised(seen, form, (*asked[1:], *more)) if edited else seen
-
-    entry = memory.past.entry(recognised(memory, evicted=True), said)
-    entry.answered = LastAnswer(0.0, 7, missed_cache=False, record=0, length=3)
-    memory.past.entry(memory.recognise([Message.user("another")]), said)
-    gc.collect()
-    assert entry.history() is None
-    again = recognised(ContextMemory(), said)
-    memory.past.recall(again)
-    assert again.conversation.answered == entry.answered
-
-
-@pytest.mark.parametrize("evicted", [False, True])
-def test_requests_that_begin_and_end_alike_have_a_past_each(evicted: bool) -> None:
-    memory = ContextMemory(max_messages=3) if evicted else ContextMemory()
-
-    def request(middle: str) -> tuple[Message, ...]:
-        return Message.user("a"), Message.assistant(middle), Message.user("c")
-
-    for number, middle in enumerate("xyz"):
-        entry = memory.past.entry(memory.recognise(request(middle)), Message.assistant("d"))
-        entry.answered = LastAnswer(0.0, number, missed_cache=False, record=0, length=3)
-    assert (memory.take_evicted() > 0) is evicted
-    found: list[int | None] = []
-    for middle in "zyxw":
-        again = ContextMemory().recognise((*request(middle), Message.assistant("d")))
-        memory.past.recall(again)
-        known = again.conversation.answered
-        found.append(None if known is None else known.input_tokens)
-    assert found == [2, 1, 0, None]
 
 
 class Hashed(str):

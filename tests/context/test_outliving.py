@@ -1,0 +1,77 @@
+"""The past of an answer, which outlives the history that it was given for."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from chatstack import ContextMemory, Message
+from chatstack.context.histories.conversations import Form, LastAnswer
+from chatstack.context.histories.recognised import Recognised
+
+ASKED = (Message.user("a"), Message.assistant("b"), Message.user("c"))
+SAID = Message.assistant("d")
+
+
+def answer(memory: ContextMemory, seen: Recognised, said: Message = SAID, tokens: int = 7) -> None:
+    memory.past.entry(seen, said).answered = LastAnswer(0.0, tokens, missed_cache=False, record=0, length=3)
+
+
+def known_of(memory: ContextMemory, messages: tuple[Message, ...], conversation_id: str | None = None) -> int:
+    """The size that was reported for the last answer in these messages, once their history is recognised anew."""
+    again = ContextMemory().recognise(messages, conversation_id)
+    memory.past.recall(again)
+    known = again.conversation.answered
+    return 0 if known is None else known.input_tokens
+
+
+def let_go(memory: ContextMemory) -> None:
+    """Let another conversation have the latest answer, and collect all histories that nobody holds."""
+    answer(memory, memory.recognise([Message.user("another")] * 4))
+    gc.collect()
+
+
+def request(middle: str) -> tuple[Message, ...]:
+    return Message.user("a"), Message.assistant(middle), Message.user("c")
+
+
+def test_the_past_of_an_answer_outlives_the_history_that_it_was_given_for() -> None:
+    memory = ContextMemory(max_messages=4)
+    entry = memory.past.entry(memory.recognise(ASKED), Message.assistant("d  e"))
+    entry.answered = LastAnswer(0.0, 7, missed_cache=False, record=0, length=3)
+    memory.recognise([Message.user("another")] * 4)
+    assert memory.take_evicted() == 1
+    for said, known in (("d e", entry.answered), ("f", None)):
+        again = memory.recognise((*ASKED, Message.assistant(said)))
+        memory.past.recall(again)
+        assert again.conversation.answered == known
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_so_does_that_of_one_that_came_when_the_history_was_gone(edited: bool) -> None:
+    memory = ContextMemory(max_messages=4)
+
+    def recognised(memory: ContextMemory, *more: Message, evicted: bool = False) -> Recognised:
+        seen = memory.recognise((*ASKED, *more))
+        if evicted:
+            memory.recognise([Message.user("another")] * 4)
+        form = Form(seen.who, 0, False, 7)
+        return memory.derived.recognised(seen, form, (*ASKED[1:], *more)) if edited else seen
+
+    entry = memory.past.entry(recognised(memory, evicted=True), SAID)
+    entry.answered = LastAnswer(0.0, 7, missed_cache=False, record=0, length=3)
+    let_go(memory)
+    assert entry.history() is None
+    again = recognised(ContextMemory(), SAID)
+    memory.past.recall(again)
+    assert again.conversation.answered == entry.answered
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+def test_requests_that_begin_and_end_alike_have_a_past_each(evicted: bool) -> None:
+    memory = ContextMemory(max_messages=3) if evicted else ContextMemory()
+    for tokens, middle in enumerate("xyz", 1):
+        answer(memory, memory.recognise(request(middle)), tokens=tokens)
+    assert (memory.take_evicted() > 0) is evicted
+    assert [known_of(memory, (*request(middle), SAID)) for middle in "zyxw"] == [3, 2, 1, 0]
