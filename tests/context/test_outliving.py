@@ -6,8 +6,10 @@ import gc
 
 import pytest
 
-from chatstack import ContextMemory, Message
+from chatstack import ContextMemory, Message, ToolCall
 from chatstack.context.histories.conversations import Form, LastAnswer
+from chatstack.context.histories.history import History
+from chatstack.context.histories.own_past import Entry
 from chatstack.context.histories.recognised import Recognised
 
 ASKED = (Message.user("a"), Message.assistant("b"), Message.user("c"))
@@ -75,3 +77,29 @@ def test_requests_that_begin_and_end_alike_have_a_past_each(evicted: bool) -> No
         answer(memory, memory.recognise(request(middle)), tokens=tokens)
     assert (memory.take_evicted() > 0) is evicted
     assert [known_of(memory, (*request(middle), SAID)) for middle in "zyxw"] == [3, 2, 1, 0]
+
+
+def test_one_of_these_is_found_when_that_of_the_first_is_dropped() -> None:
+    memory, said = ContextMemory(), Message.assistant("d", ToolCall("1", "look", "{}"))
+    for tokens, middle in enumerate("xy", 1):
+        answer(memory, memory.recognise(request(middle)), said, tokens)
+    history = (*request("x"), said)
+    for number in range(2, 5):
+        history = (*history, Message.tool(f"{number - 1}", "found", name="look"))
+        called = Message.assistant(ToolCall(f"{number}", "look", "{}"))
+        answer(memory, memory.recognise(history), called, 9)
+        history = (*history, called)
+    assert [known_of(memory, (*request(middle), said)) for middle in "xy"] == [0, 2]
+
+
+def test_to_find_one_takes_no_longer_where_many_requests_begin_and_end_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, compared, is_of = ContextMemory(), list[int](), Entry.is_of
+
+    def counted(entry: Entry, history: History) -> bool:
+        compared.append(entry.length)
+        return is_of(entry, history)
+
+    monkeypatch.setattr(Entry, "is_of", counted)
+    for number in range(100):
+        answer(memory, memory.recognise(request(f"{number}")))
+    assert 0 < len(compared) < 200

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -37,13 +37,14 @@ class Entry(msgspec.Struct, eq=False):
 
     ``history`` is the one that the request was of, its first ``length`` messages. It is compared with another one only
     when that is looked up: to hash all text of a history takes a third of its first call. ``prefix`` is the prefix
-    hash, once that history is gone.
+    hash, once that history is gone. Where its key ``is_shared``, entries of other messages are looked up behind it.
     """
 
-    history: weakref.ref[History]
+    history: Callable[[], History | None]
     length: int
     ends_turn: bool = False
     prefix: int | None = None
+    is_shared: bool = False
     answered: LastAnswer | None = None
     reports: Rows = NOTHING_REPORTED
     reached: Terms[int, Reached] = ()
@@ -63,6 +64,10 @@ class Entry(msgspec.Struct, eq=False):
     def keep_reached(self, terms: int, reached: Reached) -> None:
         """Keep the progress of a strategy, likewise."""
         self.reached = with_term(self.reached, terms, reached)
+
+
+_DROPPED = Entry(lambda: None, 0, is_shared=True)
+"""Stands for a dropped entry whose key is shared."""
 
 
 class OwnPast:
@@ -137,21 +142,29 @@ class OwnPast:
         """Return the key of a request of that many messages and its answer, and the entry that is there.
 
         The answer is given by its soft hash, as callers may send it back reformatted. The key has a sample of the
-        request, and is another one where an entry of other messages has it already.
+        request, and the prefix hash only where an entry of other messages has that sample already.
         """
         messages, is_whole = history.messages, history.root is history  # those of edited forms are apart
         key = hash((who, is_whole, length, messages[0], messages[length - 1], soft))
-        while True:
-            entry = self._parted.get(key)
-            if entry is None or entry.is_of(history):
-                return key, entry
-            key = hash((key, length))
+        entry = self._parted.get(key)
+        if entry is None or entry.is_of(history):
+            return key, entry
+        entry.is_shared = True
+        key = hash((who, history.prefix_hash(length), soft))
+        return key, self._parted.get(key)
+
+    def _pop(self, key: int) -> None:
+        entry = self._parted.peek(key)
+        if entry is not None and entry.is_shared:
+            self._parted[key] = _DROPPED
+        else:
+            self._parted.pop(key, None)
 
     def drop(self, conversation: Conversation) -> None:
         """Drop the entries of a conversation."""
         with self._lock:
             for key in conversation.past:
-                self._parted.pop(key, None)
+                self._pop(key)
             conversation.past.clear()
 
     def _thin_out(self, conversation: Conversation, key: int, length: int) -> None:
@@ -163,16 +176,16 @@ class OwnPast:
             return
         latest = self._parted.peek(past[leaving])
         if latest is None or not latest.ends_turn:
-            self._parted.pop(past.pop(leaving), None)
+            self._pop(past.pop(leaving))
             return
         older = [self._parted.peek(each) for each in past[: leaving + 1]]
         ages = [length - (0 if entry is None else entry.length) for entry in older]
         for at in range(len(ages) - 2, 0, -1):
             if ages[at - 1] <= _APART * ages[at + 1]:
                 del ages[at]
-                self._parted.pop(past.pop(at), None)
+                self._pop(past.pop(at))
         if len(ages) > _TURNS:
-            self._parted.pop(past.pop(0), None)
+            self._pop(past.pop(0))
 
     def clear(self) -> None:
         """Clear the cache."""
