@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,36 @@ def test_so_does_that_of_one_that_came_when_the_history_was_gone(edited: bool) -
     again = recognised(ContextMemory(), SAID)
     memory.past.recall(again)
     assert again.conversation.answered == entry.answered
+
+
+@pytest.mark.parametrize(
+    "forgotten", [{}, {"conversation_id": "mine"}, {"messages": ASKED}], ids=["all", "id", "messages"]
+)
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_so_does_that_of_one_that_came_when_the_conversation_was_forgotten(
+    forgotten: dict[str, Any], is_shared: bool
+) -> None:
+    memory = ContextMemory(max_messages=4)
+    seen = memory.recognise(ASKED, "mine")
+    if is_shared:
+        memory.recognise(ASKED, "another")
+    memory.forget(**forgotten)
+    answer(memory, seen)
+    del seen
+    let_go(memory)
+    assert known_of(memory, (*ASKED, SAID), "mine") == 7
+
+
+def test_so_does_that_of_one_of_many_conversations_that_begin_alike() -> None:
+    memory = ContextMemory(max_messages=4)
+    under_way = memory.recognise(ASKED, "second")
+    answer(memory, memory.recognise(ASKED, "first"))
+    for number in range(20):
+        memory.recognise(ASKED, f"{number}")
+    answer(memory, under_way)
+    del under_way
+    let_go(memory)
+    assert [known_of(memory, (*ASKED, SAID), each) for each in ("first", "second", "0")] == [7, 7, 0]
 
 
 @pytest.mark.parametrize("evicted", [False, True])

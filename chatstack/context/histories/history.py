@@ -188,6 +188,10 @@ class History:
         self.conversations = (*self.conversations[1 - _MOST_CONVERSATIONS :], found)
         return found
 
+    def leaving(self, who: str) -> Sequence[Conversation]:
+        """Return the states that make room for that of a new conversation."""
+        return () if self.is_of(who) else self.conversations[: 1 - _MOST_CONVERSATIONS]
+
     def is_of(self, who: str) -> bool:
         """Return True if that conversation has had this history."""
         return who in map(_who_of, self.conversations)

@@ -112,7 +112,7 @@ class OwnPast:
             key, entry = self._slot(seen.who, history, length, soft)
             if entry is None:
                 ends_turn = not said.parts or type(said.parts[-1]) is not ToolCall
-                prefix = history.prefix_hash(length) if history.is_dropped else None  # while this was under way
+                prefix = history.prefix_hash(length) if _is_dropped(seen) else None
                 entry = Entry(weakref.ref(history), length, ends_turn, prefix)
                 self._parted.put(key, entry)
                 self._thin_out(seen.conversation, key, length)
@@ -131,12 +131,17 @@ class OwnPast:
         """Let the entries of a history outlive it, and those of its edited forms: it is about to be dropped."""
         with self._lock:
             history.is_dropped = True
+            self.seal_states(history, states)
+            for form, state in history.forms.values():
+                self.seal(form, (state,))
+
+    def seal_states(self, history: History, states: Iterable[Conversation]) -> None:
+        """Let the entries of conversations outlive a history that is about to drop these."""
+        with self._lock:
             for state in states:
                 for entry in map(self._parted.peek, state.past):
                     if entry is not None and entry.history() is history:
                         entry.prefix = history.prefix_hash(entry.length)
-            for form, state in history.forms.values():
-                self.seal(form, (state,))
 
     def _slot(self, who: str, history: History, length: int, soft: int) -> tuple[int, Entry | None]:
         """Return the key of a request of that many messages and its answer, and the entry that is there.
@@ -195,6 +200,12 @@ class OwnPast:
 
     def __len__(self) -> int:
         return len(self._parted)
+
+
+def _is_dropped(seen: Recognised) -> bool:
+    """Return True if the memory dropped that history, or its state of that conversation, while this was under way."""
+    history = seen.history
+    return history.is_dropped or (history.root is history and seen.conversation not in history.conversations)
 
 
 def _take_up(entry: Entry, conversation: Conversation) -> None:

@@ -92,6 +92,7 @@ class Recogniser:
         with self._lock:  # growing a history also changes its pairs
             history = self._grown(found, conversation, who)
             needs_repair = history.pairs.need_repair(last)
+            self._past.seal_states(history, history.leaving(who))
             state = history.conversation(who)
         if not isinstance(positions, range):
             needs_repair = needs_repair or is_interrupted(messages, positions)
@@ -126,6 +127,7 @@ class Recogniser:
                 self._uncount(history, place)
 
     def _uncount(self, history: History, place: _Place) -> None:
+        self._past.seal(history, history.conversations)
         self._count(history, -1)
         self._leave(history, place)
 
@@ -136,6 +138,8 @@ class Recogniser:
     def clear(self) -> None:
         """Forget all histories."""
         with self._lock:
+            for history in self._used:
+                self._past.seal(history, history.conversations)
             self._places.clear()
             self._ends.clear()
             self._used.clear()

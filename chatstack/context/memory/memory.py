@@ -319,7 +319,6 @@ class ContextMemory(OwnCopy):
     def _let_go(self, history: History) -> None:
         """Evict the entries of a history; the lock is held."""
         self._evicted += 1
-        self.past.seal(history, history.conversations)
         self._entries.drop(history)
 
     def _looked_up(self, place: str, whos: Sequence[str], seen: Recognised, known: Chosen, edition: int) -> Chosen:
