@@ -125,7 +125,7 @@ class OwnPast:
             return False
         with self._lock:
             key, _ = self._slot(who, history, len(history.messages), soft_hash(following[0]))
-        return key in history.conversation(who).past
+            return key in history.conversation(who).past
 
     def seal(self, history: History, states: Iterable[Conversation]) -> None:
         """Let the entries of a history outlive it, and those of its edited forms: it is about to be dropped."""

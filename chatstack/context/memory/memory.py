@@ -288,9 +288,9 @@ class ContextMemory(OwnCopy):
         return set(links_of(seen, self._key))
 
     def _forget(self, conversation_id: str | None, links: set[bytes] | None) -> None:
-        self.past.clear()
-        self.readings.clear()
         with self._lock:
+            self.past.clear()
+            self.readings.clear()
             self._edition += 1
             self._forgets += 1
             self.names.clear()
