@@ -190,7 +190,8 @@ class History:
 
     def leaving(self, who: str) -> Sequence[Conversation]:
         """Return the states that make room for that of a new conversation."""
-        return () if self.is_of(who) else self.conversations[: 1 - _MOST_CONVERSATIONS]
+        oldest = self.conversations[: 1 - _MOST_CONVERSATIONS]
+        return () if not oldest or self.is_of(who) else oldest
 
     def is_of(self, who: str) -> bool:
         """Return True if that conversation has had this history."""

@@ -92,7 +92,9 @@ class Recogniser:
         with self._lock:  # growing a history also changes its pairs
             history = self._grown(found, conversation, who)
             needs_repair = history.pairs.need_repair(last)
-            self._past.seal_states(history, history.leaving(who))
+            leaving = history.leaving(who)
+            if leaving:
+                self._past.seal_states(history, leaving)
             state = history.conversation(who)
         if not isinstance(positions, range):
             needs_repair = needs_repair or is_interrupted(messages, positions)
