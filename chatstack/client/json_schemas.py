@@ -67,8 +67,8 @@ def _tell_times(kind: Any, schema: Schema) -> None:
     for part, word in _BELOW:
         if hasattr(kind, part) and isinstance(schema.get(word), dict):
             _tell_times(getattr(kind, part), schema[word])
-    if isinstance(kind, inspect.TupleType):
-        for each, place in zip(kind.item_types, cast("Sequence[Schema]", schema.get("prefixItems", ())), strict=True):
+    if isinstance(kind, inspect.TupleType) and "prefixItems" in schema:  # in a union it meets the others' places, too
+        for each, place in zip(kind.item_types, cast("Sequence[Schema]", schema["prefixItems"]), strict=True):
             _tell_times(each, place)
     if isinstance(kind, inspect.UnionType):
         for each in kind.types:

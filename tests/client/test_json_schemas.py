@@ -49,6 +49,15 @@ Opens = datetime.time
             },
         ),
         (
+            tuple[At] | None,
+            {
+                "anyOf": [
+                    {"type": "array", "minItems": 1, "maxItems": 1, "prefixItems": [MOMENT], "items": False},
+                    NULL,
+                ]
+            },
+        ),
+        (
             dict[str, list[At]],
             {"type": "object", "additionalProperties": {"type": "array", "items": MOMENT}},
         ),
