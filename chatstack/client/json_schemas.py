@@ -21,6 +21,10 @@ _TIMES: dict[tuple[type, bool | None], tuple[str, str]] = {
 """Forms that msgspec reads and does not tell, by type and ``tz``: else a model writes "10:00", or a date alone. It is a
 pattern where a moment has no time zone, as no format of JSON schema is for that."""
 _BELOW = (("item_type", "items"), ("value_type", "additionalProperties"))
+_NAMED = ("properties", "$defs", "definitions", "patternProperties")
+_LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLE = ("items", "additionalProperties", "not", "if", "then", "else")
+"""Keywords that hold schemas: by name, in a list, and one."""
 
 
 def described(kind: Any, hook: Callable[[type], Schema] | None = None) -> tuple[Schema, dict[str, Schema]]:
@@ -40,6 +44,28 @@ def described(kind: Any, hook: Callable[[type], Schema] | None = None) -> tuple[
         for field, place in zip(reversed(structure.fields), reversed(places), strict=False):  # the first may be a tag
             _tell_times(field.type, place)
     return schema, definitions
+
+
+def add_items(schema: Schema) -> None:
+    """Say in every array what its items are, with the same meaning: OpenAI refuses a request that declares one without,
+    and reads no ``prefixItems``."""
+    kind = schema.get("type")
+    if "array" in (kind if isinstance(kind, list) else [kind]) and not isinstance(schema.get("items"), dict):
+        ahead = cast("list[Schema]", schema.get("prefixItems") or [])
+        choices = [each for position, each in enumerate(ahead) if each not in ahead[:position]]
+        schema["items"] = {"anyOf": choices} if len(choices) > 1 else dict(*choices)
+    for below in schemas_in(schema):
+        add_items(below)
+
+
+def schemas_in(schema: Schema) -> list[Schema]:
+    """Return the schemas that stand in a schema, one level down."""
+    found: list[object] = [schema.get(word) for word in _SINGLE]
+    for word in _NAMED:
+        found += dict(schema.get(word) or {}).values()
+    for word in _LISTED:
+        found += list(schema.get(word) or [])
+    return [cast("Schema", each) for each in found if isinstance(each, dict)]
 
 
 def types_in(kind: Any) -> Iterator[Any]:

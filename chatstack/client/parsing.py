@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from chatstack.client.constraints import as_msgspec_says, check_models, is_bounded_by_msgspec, is_pydantics
-from chatstack.client.json_schemas import Schema, described
+from chatstack.client.json_schemas import Schema, add_items, described
 from chatstack.client.loose_json import decoded_as, unfenced
 from chatstack.errors import InputError, OutputError
 from chatstack.values.requests import OutputSchema
@@ -118,6 +118,7 @@ def _shape_of(kind: Any) -> OutputShape:
         if definitions:
             schema["$defs"] = definitions
     is_strict = _close(schema)
+    add_items(schema)
     text = msgspec.json.encode(schema).decode()
     return OutputShape(OutputSchema(name, text, strict=is_strict), read if is_object else _unwrapping(read))
 

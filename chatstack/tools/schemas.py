@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from chatstack.client.json_schemas import described
+from chatstack.client.json_schemas import add_items, described
 from chatstack.errors import WiringError
 
 Field: TypeAlias = tuple[str, Any] | tuple[str, Any, Any]
@@ -38,6 +38,7 @@ def schema_of(arguments: type[msgspec.Struct], called: str) -> str:
     own.pop("title", None)
     if components:
         own["$defs"] = components
+    add_items(own)
     return msgspec.json.encode(own).decode()
 
 

@@ -39,6 +39,9 @@ class Database:
     pass
 
 
+NUMBER, TEXT = {"type": "number"}, {"type": "string"}
+
+
 def schema_of(made: Tool[..., Any]) -> dict[str, Any]:
     schema: dict[str, Any] = json.loads(made.parameters)
     return schema
@@ -122,6 +125,26 @@ def test_a_coroutine_function_is_known_as_such() -> None:
         (float, {"type": "number"}),
         (bool, {"type": "boolean"}),
         (list[int], {"type": "array", "items": {"type": "integer"}}),
+        (list, {"type": "array", "items": {}}),
+        (
+            dict[str, list[Any]],
+            {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
+        ),
+        (
+            tuple[float, str] | None,
+            {
+                "anyOf": [
+                    {
+                        "type": "array",
+                        "minItems": 2,
+                        "maxItems": 2,
+                        "prefixItems": [NUMBER, TEXT],
+                        "items": {"anyOf": [NUMBER, TEXT]},
+                    },
+                    {"type": "null"},
+                ]
+            },
+        ),
         (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
         (Literal["a", "b"], {"enum": ["a", "b"]}),
         (str | None, {"anyOf": [{"type": "string"}, {"type": "null"}]}),
