@@ -42,6 +42,35 @@ def schema_of(arguments: type[msgspec.Struct], called: str) -> str:
     return msgspec.json.encode(own).decode()
 
 
+def declarable(schema: Mapping[str, object]) -> str:
+    """Return an object's schema from elsewhere as OpenAI and Anthropic take it, who refuse the whole request for a
+    choice at its top, and OpenAI for an object without properties and an array without items.
+
+    The properties of all choices become its own: whoever gets the arguments has to check which go together.
+    """
+    made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))
+    add_items(made)
+    own = dict(made.get("properties") or {})  # many remote tools without parameters have none
+    forms: dict[str, list[Any]] = {}
+    for word in ("allOf", "anyOf", "oneOf"):
+        choices = cast("list[Any]", made.pop(word, None) or [])
+        for choice in [_resolved(each, made) for each in choices]:
+            for name, each in dict(choice.get("properties") or {}).items():
+                if name not in own and each not in forms.setdefault(name, []):
+                    forms[name].append(each)
+            if word == "allOf" and choice.get("required"):
+                made["required"] = list(dict.fromkeys([*made.get("required", []), *choice["required"]]))
+    made["properties"] = own | {name: each[0] if len(each) == 1 else {"anyOf": each} for name, each in forms.items()}
+    return msgspec.json.encode(made).decode()
+
+
+def _resolved(choice: Any, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return one of a schema's choices, by its reference if it is one."""
+    word, _, name = str(choice.get("$ref", "")).removeprefix("#/").partition("/")
+    found: Mapping[str, Any] = schema.get(word, {}).get(name, choice)
+    return found
+
+
 def _indescribable(arguments: type[msgspec.Struct], error: Exception) -> str:
     """Return which parameter's type has no schema by itself, and what to use; what the error says where none is."""
     for field in msgspec.structs.fields(arguments):

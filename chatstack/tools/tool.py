@@ -16,7 +16,7 @@ from chatstack.client.wiring import name_of
 from chatstack.errors import WiringError
 from chatstack.tools.output import plain_model
 from chatstack.tools.parameters import parameters_of
-from chatstack.tools.schemas import model_of, schema_of, structure_of
+from chatstack.tools.schemas import declarable, model_of, schema_of, structure_of
 from chatstack.values.requests import ToolDeclaration
 
 P = ParamSpec("P")
@@ -61,7 +61,8 @@ class Tool(Generic[P, R_co]):
     ) -> Tool[..., T]:
         """Make a tool whose parameters are described elsewhere, as JSON schema: a remote one, say.
 
-        The function gets the fields of the model's arguments by name; it checks them itself, against the schema too.
+        The function gets the fields of the model's arguments by name; it checks them itself, against the schema too:
+        what is declared is without choices (``anyOf``) between whole objects, which OpenAI and Anthropic refuse.
         Raises ``WiringError`` for a name that providers would refuse, and for a schema of anything but an object.
         """
         called = _checked_name(function, name)
@@ -71,18 +72,16 @@ class Tool(Generic[P, R_co]):
             raise WiringError(
                 f"tool {called!r}: parameters must be the JSON schema of an object", parameter="parameters"
             )
-        if schema.get("properties") is None:  # many remote tools without parameters have none, and OpenAI refuses that
-            schema = {**schema, "properties": {}}
         try:
-            written = msgspec.json.encode(schema).decode()
-        except (TypeError, ValueError, RecursionError) as error:
+            described = declarable(schema)
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:
             raise WiringError(
                 f"tool {called!r}: its parameters are no JSON schema: {error}", parameter="parameters"
             ) from error
         made: Tool[..., T] = Tool(
             name=called,
             description=description,
-            parameters=written,
+            parameters=described,
             function=function,
             arguments=None,
             timeout_seconds=timeout_seconds,

@@ -1,0 +1,60 @@
+"""A schema from elsewhere is declared in a form that no API refuses: one refused tool would refuse every request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from chatstack import Tool, WiringError
+
+
+def declared(parameters: dict[str, Any]) -> dict[str, Any]:
+    async def call(**arguments: object) -> object:
+        return arguments
+
+    made = Tool.from_schema(call, name="remote", parameters={"type": "object", **parameters})
+    found: dict[str, Any] = json.loads(made.declaration().parameters)
+    return found
+
+
+HERE = {"properties": {"kind": {"const": "here"}, "all": {"type": "array"}}, "required": ["kind"]}
+THERE = {"properties": {"kind": {"const": "there"}, "at": {"type": "string"}}}
+BOTH = {
+    "kind": {"anyOf": [{"const": "here"}, {"const": "there"}]},
+    "all": {"type": "array", "items": {}},
+    "at": {"type": "string"},
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"anyOf": [HERE, THERE]}, {"properties": BOTH}),
+        ({"oneOf": [{"$ref": "#/$defs/there"}], "$defs": {"there": THERE}}, {"properties": THERE["properties"]}),
+        ({"anyOf": [HERE, THERE], "properties": {"kind": {}}}, {"properties": {**BOTH, "kind": {}}}),
+        ({"allOf": [HERE, {"if": THERE}], "required": ["n"]}, {"required": ["n", "kind"]}),
+        ({"anyOf": [{"required": ["a"]}], "properties": {"a": {}}}, {"properties": {"a": {}}}),
+    ],
+)
+def test_a_choice_between_whole_objects_is_declared_as_one_object(
+    given: dict[str, Any], found: dict[str, object]
+) -> None:
+    """OpenAI and Anthropic refuse each request that declares such a choice at the top, as MCP servers do."""
+    schema = declared(given)
+    assert schema.keys().isdisjoint({"anyOf", "oneOf", "allOf"})
+    assert {name: schema[name] for name in found} == found
+    assert "required" not in schema or "required" in found
+
+
+def test_a_schema_from_elsewhere_says_what_the_items_of_its_arrays_are() -> None:
+    """OpenAI refuses each request that declares an array without; what merely looks like one is left alone."""
+    given = {"items": {"type": ["array", "null"]}, "type": {"enum": ["array"], "default": {"type": "array"}}}
+    assert declared({"properties": given})["properties"] == {**given, "items": {"type": ["array", "null"], "items": {}}}
+
+
+@pytest.mark.parametrize("parameters", [{"anyOf": True}, {"anyOf": [True]}, {"properties": [1]}])
+def test_a_schema_that_is_none_is_refused(parameters: dict[str, object]) -> None:
+    with pytest.raises(WiringError, match="no JSON schema"):
+        declared(parameters)
