@@ -22,6 +22,7 @@ Part = Text | Image | File
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Formats that every API with pictures takes."""
+_BEGINNINGS = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 _OTHER_NAMES = {"image/jpg": "image/jpeg", "application/x-pdf": "application/pdf"}
 
 
@@ -59,8 +60,11 @@ def _media(data: str, mime_type: str, name: str = "") -> Part:
     kind = _OTHER_NAMES.get(kind, kind)
     try:
         content = base64.b64decode(data, validate=True)
-        if content and kind in _PICTURES:
-            return Image(data=data, media_type=kind)
+        if (
+            content and kind in _PICTURES
+        ):  # servers often name the wrong one, for which Anthropic refuses all that follows
+            kinds = [each for beginning, each in _BEGINNINGS.items() if content.startswith(beginning)]
+            return Image(data=data, media_type=kinds[0] if kinds else kind)
         if content and kind == "application/pdf":
             return File(data=data, media_type=kind, name=name)
         if content and (kind.startswith("text/") or kind == "application/json"):
