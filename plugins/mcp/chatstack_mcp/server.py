@@ -17,6 +17,7 @@ from chatstack.forks import renewed_in_child
 from chatstack_mcp.connection import Connection
 from chatstack_mcp.contents import output_of, part_of, text_of
 from chatstack_mcp.errors import McpServerError, is_lost, reason_of, was_not_run
+from chatstack_mcp.parameters import renamed
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
@@ -199,15 +200,17 @@ class McpServer(Closing):
     def _tool(self, name: str, listed: McpTool) -> Tool[..., object]:
         hints = listed.annotations if self._trust_hints else None
         may_repeat = hints is not None and bool(hints.idempotent_hint or hints.read_only_hint)
+        schema, own = renamed(listed.input_schema)
 
         async def call(**arguments: object) -> object:
-            return await self._call(listed.name, arguments, may_repeat=may_repeat)
+            given = {own.get(each, each): value for each, value in arguments.items()}
+            return await self._call(listed.name, given, may_repeat=may_repeat)
 
         return Tool.from_schema(
             call,
             name=name,
             description=listed.description or listed.title or "",
-            parameters={"type": "object", **listed.input_schema},
+            parameters={"type": "object", **schema},
             timeout_seconds=self._timeout_seconds,
             idempotent=may_repeat,
         )

@@ -33,7 +33,7 @@ def answer_to(request: dict[str, Any], **answers: dict[str, Any]) -> dict[str, A
 
 class RawServer(ThreadingHTTPServer):
     """Answers calls as ``answers`` says. A request with a session that is not in ``sessions`` gets a 404. The first
-    call gets the ``stream`` instead, if there is one, and no more."""
+    call gets the ``stream`` instead, if there is one, and no more. ``arguments`` are those of the last call."""
 
     daemon_threads = True
 
@@ -42,6 +42,7 @@ class RawServer(ThreadingHTTPServer):
         self.answers: dict[str, dict[str, Any]] = {}
         self.sessions: list[str] = []
         self.calls = 0
+        self.arguments: dict[str, Any] = {}
         self.not_found: dict[str, Any] | None = None
         self.stream: bytes | None = None
 
@@ -85,6 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(202)
         elif request["method"] == "tools/call":
             self.server.calls += 1
+            self.server.arguments = request["params"].get("arguments", {})
             stream, self.server.stream = self.server.stream, None
             if stream is None:
                 self._reply(200, answer_to(request, **self.server.answers))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -107,3 +108,33 @@ def test_a_tool_that_is_listed_twice_is_one_tool() -> None:
 def test_tools_that_cannot_be_told_apart_are_an_error_that_names_the_server(tool: Any, said: str) -> None:
     with pytest.raises(McpServerError, match=f"McpServer.*127.0.0.1.*{said}"):
         result_of([LOOK, {**LOOK, "name": "lo_ok"}, tool])
+
+
+def test_parameters_whose_names_anthropic_refuses_have_others_and_reach_the_server_under_their_own() -> None:
+    """With one such tool, Anthropic refuses every request."""
+    names = ["$top", "@top", "_top", "tags[]", "a.b-c", "x" * 70, ""]
+    schema = {"type": "object", "properties": {each: {"title": each} for each in names}, "required": ["$top", "a.b-c"]}
+    taken = {
+        "_top_1": "$top",
+        "_top_2": "@top",
+        "_top": "_top",
+        "tags__": "tags[]",
+        "a.b-c": "a.b-c",
+        "x" * 64: "x" * 70,
+    }
+    taken["_"] = ""
+
+    async def run() -> tuple[Any, dict[str, Any]]:
+        with raw_server() as raw:
+            raw.answers = {"list": {"tools": [{**LOOK, "inputSchema": schema}]}}
+            async with McpServer(raw.url) as server:
+                call = ToolCall("c1", "look", json.dumps({**taken, "more": "more"}))
+                model = ScriptedClient([Message.assistant("", call), "done"])
+                await ChatStack(model).use(McpInvoker, servers=[server]).build().get_response("go")
+                (tool,) = await server.tools()
+                return json.loads(tool.parameters), raw.arguments
+
+    declared, arguments = asyncio.run(run())
+    assert {name: each["title"] for name, each in declared["properties"].items()} == taken
+    assert declared["required"] == ["_top_1", "a.b-c"]
+    assert arguments == {**{each: each for each in names}, "more": "more"}
