@@ -8,6 +8,7 @@ from collections.abc import Callable
 from mcp import Client
 from mcp.client.subscriptions import ListenNotSupportedError
 from mcp_types import ToolListChangedNotification
+from opentelemetry import context as otel
 
 from chatstack_mcp.errors import McpServerError, reason_of
 
@@ -70,6 +71,7 @@ class Connection:
         return None if self._holder.cancelled() else self._holder.exception()
 
     async def _hold(self, make_client: Callable[[], Client]) -> None:
+        otel.attach(otel.Context())  # this task's own: the connection outlives the turn that opened it
         client = make_client()
         given = client.message_handler
 
