@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, TypeAlias, cast
@@ -45,7 +46,13 @@ class McpInvoker(FunctionInvoker):
             if all(before is now for before, now in zip(known, listed, strict=True)):
                 return loop
         options = {each.name: getattr(self, each.name) for each in fields(FunctionInvoker) if each.init}
-        options["tools"] = [*self.tools, *[tool for tools in listed for tool in tools]]
+        offered = [tool for tools in listed for tool in tools]
+        names = Counter([*(each.name for each in self._declared), *(each.name for each in offered)])
+        twice = next((name for name, count in names.items() if count > 1), None)
+        if twice is not None:
+            told = f"McpInvoker: two tools are called {twice!r}; give a server a prefix, McpServer(..., prefix=...)"
+            raise WiringError(told, layer="McpInvoker", parameter="servers")
+        options["tools"] = [*self.tools, *offered]
         loop = FunctionInvoker(options.pop("inner"), **options)
         self._made[:] = [(listed, loop)]
         return loop

@@ -141,7 +141,7 @@ def test_own_tools_stand_beside_them_and_names_must_differ() -> None:
             assert [each.output for each in await results_of(model, [server], tools=[add])] == ["own 1", "2"]
             assert [each.name for each in model.requests[0].options.tools] == ["add", "far_add"]
         async with McpServer(STDIO, only=["add"]) as server:
-            with pytest.raises(WiringError, match="two tools are called 'add'"):
+            with pytest.raises(WiringError, match="McpInvoker: two tools are called 'add'; give a server a prefix"):
                 await results_of(calling(), [server], tools=[add])
 
     asyncio.run(run())
