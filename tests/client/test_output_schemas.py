@@ -106,6 +106,25 @@ def test_a_union_is_any_of_its_members_wherever_it_stands(kind: Any, text: str, 
     assert [each for each in demanded(schema_of(kind)) if each.endswith((": oneOf", ": discriminator"))] == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "items"),
+    [
+        (list, {}),
+        (list[Any], {}),
+        (tuple[int, int], {"type": "integer"}),
+        (tuple[int, str, int], {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        (
+            list[tuple[int, int]],
+            {"type": "array", "prefixItems": [{"type": "integer"}] * 2, "items": {"type": "integer"}},
+        ),
+    ],
+)
+def test_an_array_says_what_its_items_are(kind: Any, items: dict[str, Any]) -> None:
+    """OpenAI refuses a schema with an array that does not, and reads no ``prefixItems``."""
+    found = schema_of(kind)["properties"]["value"]["items"]
+    assert {name: value for name, value in found.items() if name not in ("minItems", "maxItems")} == items
+
+
 def test_descriptions_and_bounds_reach_the_provider() -> None:
     train = schema_of(Train)["properties"]
     assert train["line"] == {"type": "integer", "minimum": 1, "description": "its number"}
