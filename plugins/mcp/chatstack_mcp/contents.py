@@ -60,9 +60,8 @@ def _media(data: str, mime_type: str, name: str = "") -> Part:
     kind = _OTHER_NAMES.get(kind, kind)
     try:
         content = base64.b64decode(data, validate=True)
-        if (
-            content and kind in _PICTURES
-        ):  # servers often name the wrong one, for which Anthropic refuses all that follows
+        if content and kind in _PICTURES:
+            # Servers often name the wrong one, for which Anthropic refuses all that follows.
             kinds = [each for beginning, each in _BEGINNINGS.items() if content.startswith(beginning)]
             return Image(data=data, media_type=kinds[0] if kinds else kind)
         if content and kind == "application/pdf":
