@@ -155,7 +155,7 @@ class ChatAnswer:
             index = self._last_index + 1 if is_next else self._last_index
         self._last_index, self._last_id = index, call_id or self._last_id
         known: dict[str, object] = {"index": 0, "id": "", "function": inner, "custom": inner}
-        if fragment.get("type") in (None, "function"):
+        if (text_in(fragment, "type") or "function").lower() == "function":  # some leave it empty
             known["type"] = "function"
         extra = fields_missing(fragment, known)
         return self._assembly.add_call(index, id=call_id, name=name, arguments=text, extra=extra)
