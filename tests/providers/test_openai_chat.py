@@ -465,6 +465,17 @@ def test_usage_that_comes_with_every_chunk_counts_in_an_answer_that_does_not_end
     assert reader.finish()[-1].usage == Usage(0, 3)
 
 
+@pytest.mark.parametrize("beside", [{}, {"usage": None}])
+def test_usage_that_stands_in_the_choice_counts(beside: dict[str, Any]) -> None:
+    """Moonshot tells it there, and in a chunk of its own only where it is asked to, which a gateway may not pass on."""
+    usage = {"prompt_tokens": 19, "completion_tokens": 13, "total_tokens": 32, "cached_tokens": 4}
+    last: dict[str, Any] = {**chunk("stop"), **beside}
+    last["choices"][0]["usage"] = usage
+    told = streamed(chunk(content="a"), last).usage
+    assert told == whole({"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}], "usage": usage}).usage
+    assert told == Usage(19, 13, 4)
+
+
 @pytest.mark.parametrize("empty", [{}, {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}])
 def test_an_empty_usage_takes_the_place_of_no_other(empty: dict[str, int]) -> None:
     told = {**chunk("stop"), "usage": {"prompt_tokens": 5, "completion_tokens": 2}}

@@ -64,9 +64,7 @@ class ChatAnswer:
             raise failure(PROVIDER, body=dict(chunk), streaming=streaming)
         self._id = self._id or text_in(chunk, "id")
         self._model = self._model or text_in(chunk, "model")
-        usage = chat_usage(chunk.get("usage"))
-        if usage is not None and (self._usage is None or usage != Usage()):  # some servers end with an empty one
-            self._usage = usage
+        self._add_usage(chunk.get("usage"))
         choices = chunk.get("choices")
         if choices is None and streaming:
             return
@@ -74,6 +72,7 @@ class ChatAnswer:
             choice = as_object(each, f"choices[{position}]")
             if choice.get("index", 0) not in (0, None):
                 continue
+            self._add_usage(choice.get("usage"))  # Moonshot's place
             fields = choice.get("message")
             if streaming:  # a chunk may have no delta, a whole answer has its message
                 fields = fields or choice.get("delta") or cast("object", {})
@@ -105,6 +104,11 @@ class ChatAnswer:
             model=self._model,
             raw=raw,
         )
+
+    def _add_usage(self, told: object) -> None:
+        usage = chat_usage(told)
+        if usage is not None and (self._usage is None or usage != Usage()):  # some servers end with an empty one
+            self._usage = usage
 
     def _add_delta(self, delta: Mapping[str, object]) -> Iterator[ChatUpdate]:
         for name, value in delta.items():
