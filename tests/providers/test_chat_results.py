@@ -172,3 +172,27 @@ def test_a_tool_that_returns_a_picture_is_sent_as_the_server_takes_it(base_url: 
         assert rest == [result("c1", SEEN)]
     else:
         assert rest == [result("c1", NOTE), {"role": "user", "content": [text("Result of screenshot (c1):"), SEEN]}]
+
+
+@pytest.mark.parametrize("host", ["api.openai.com", "api.deepseek.com"])
+def test_a_result_of_texts_alone_is_a_string_for_compatible_servers(host: str) -> None:
+    """DeepSeek refuses a list of them, and templates of open models read nothing of it."""
+    http, bodies = http_library(of_openai=True), list[Any]()
+    marked = Text("c", '{"openai-chat":{"cache_control":{"type":"ephemeral"}}}')
+
+    def answer(request: Any) -> Any:
+        bodies.append(json.loads(request.content))
+        choice = {"index": 0, "message": {"content": "fine"}, "finish_reason": "stop"}
+        return http.Response(200, json={"id": "i", "object": "chat.completion", "choices": [choice]})
+
+    async def asked() -> None:
+        async with http.AsyncClient(transport=http.MockTransport(answer)) as http_client:
+            model = OpenAIChatClient(
+                "m", api_key="k", base_url=f"https://{host}/v1", http_client=http_client, max_retries=0
+            )
+            await model.get_response([CALLS, returned("c1", Text("a"), Text("b")), returned("c2", marked)])
+
+    asyncio.run(asked())
+    sent = [each["content"] for each in bodies[0]["messages"][1:]]
+    joined: object = "a\nb" if host == "api.deepseek.com" else [text("a"), text("b")]
+    assert sent == [joined, [{**text("c"), "cache_control": {"type": "ephemeral"}}]]

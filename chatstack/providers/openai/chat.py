@@ -15,7 +15,7 @@ from chatstack.providers.openai.chat_completions import CompletionFold
 from chatstack.providers.openai.chat_ids import ids_taken, with_ids
 from chatstack.providers.openai.chat_options import MaxTokensField, tools_known
 from chatstack.providers.openai.chat_parts import PROVIDER
-from chatstack.providers.openai.chat_results import takes_text_alone, with_text_results
+from chatstack.providers.openai.chat_results import takes_text_alone, with_joined_texts, with_text_results
 from chatstack.providers.openai.chat_wire import request_to_wire
 from chatstack.providers.openai.prompt_cache import ChatCache, with_cache_told
 from chatstack.providers.openai.sdk import Create, OpenAICloud, OpenAIProvider
@@ -105,7 +105,7 @@ class OpenAIChatClient(OpenAIProvider):
         ids = ids_taken(self.info.server_address, is_openais=is_openais)
         if ids is not None:
             messages = with_ids(messages, ids)
-        body["messages"] = with_text_results(messages) if is_openais else messages
+        body["messages"] = with_text_results(messages) if is_openais else with_joined_texts(messages)
         return body
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:

@@ -1,4 +1,5 @@
-"""Tool results for OpenAI's own chat completions, which take text alone in them; compatible servers take pictures, too.
+"""Tool results for OpenAI's own chat completions, which take text alone in them; compatible servers take pictures, too,
+but many of them no list of texts.
 
 Pure functions. Source: ``ChatCompletionToolMessageParam`` of the openai SDK, whose content is text, or parts of text.
 """
@@ -31,6 +32,21 @@ def with_text_results(messages: Sequence[WireObject]) -> list[WireObject]:
     """Return the messages of a request with the pictures and files of results in a user message behind the last result
     of their round, each under the name of its tool."""
     return list(_moved(messages))
+
+
+def with_joined_texts(messages: Sequence[WireObject]) -> list[WireObject]:
+    """Return the messages of a request with results of nothing but text as a string: many servers refuse a list of
+    texts there, or read nothing of it."""
+    return [{**each, "content": text} if (text := _joined(each)) else each for each in messages]
+
+
+def _joined(message: WireObject) -> str:
+    content = message.get("content")
+    if message["role"] != "tool" or not isinstance(content, list):
+        return ""
+    parts = cast("list[WireObject]", content)
+    is_plain = all(part.get("type") == "text" and len(part) == 2 for part in parts)  # a cache's mark stays where it is
+    return "\n".join(str(part["text"]) for part in parts) if is_plain else ""
 
 
 def _moved(messages: Sequence[WireObject]) -> Iterator[WireObject]:

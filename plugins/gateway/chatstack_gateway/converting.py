@@ -270,6 +270,9 @@ def _result(result: ToolResult, where: str, came: Form, api: Form) -> ToolResult
                 raise UnsayableError(
                     f"{where}.content[{position}]", api, "a picture or file in a tool's result has no form"
                 )
+        if api == "chat":  # many servers refuse a list of texts there, or read nothing of it
+            output = "\n".join(each.text for each in output if isinstance(each, Text))
+            result = replace(result, output=output)
     if not result.is_error or api == ANTHROPIC or result.text.lstrip().lower().startswith("error"):
         return result
     said: str | tuple[Text | Image | File | ProviderItem, ...]

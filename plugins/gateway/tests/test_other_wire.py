@@ -368,6 +368,9 @@ def test_a_picture_and_a_failed_result_are_said() -> None:
         messages = json.loads(there.requests[0].body)["messages"]
         assert messages[0]["content"][1]["image_url"]["url"] == "data:image/png;base64,QUJD"
         assert messages[2] == {"role": "tool", "tool_call_id": "a", "content": "Error: no"}
+        items[2]["content"][0]["content"] = [{"type": "text", "text": each} for each in "ab"]  # type: ignore[index]
+        assert ask(gateway.url, "messages", asked("messages", messages=items)).status_code == 200
+        assert json.loads(there.requests[1].body)["messages"][2]["content"] == "Error: a\nb"
         items[2]["content"][0]["content"] = [shown]  # type: ignore[index]
         got = ask(gateway.url, "messages", asked("messages", messages=items))
         assert got.status_code == 400
