@@ -288,6 +288,16 @@ def test_blocks_that_end_late_stay_in_the_order_in_which_they_began() -> None:
     assert found.messages == (Message.assistant("hello", ToolCall("a", "f")),)
 
 
+@pytest.mark.parametrize("ends", [[end(0)], []], ids=["ended", "left open"])
+def test_blocks_of_one_number_are_all_kept(ends: list[Event]) -> None:
+    """Anthropic itself numbered a search's result and the text behind it alike, Ollama thinking and a call."""
+    thought = [begin(0, type="thinking", thinking=""), delta(0, "thinking_delta", thinking="Hm."), *ends]
+    call = [begin(0, type="tool_use", id="c", name="look", input={}), delta(0, "input_json_delta", partial_json="{}")]
+    response = Wire.streaming(START, *thought, *call, end(0), *hello(1), because("tool_use"), STOP).ask()
+    assert [type(part) for part in response.messages[0].parts] == [Reasoning, ToolCall, Text]
+    assert response.messages[0].calls == (ToolCall("c", "look"),)
+
+
 def test_events_and_blocks_of_a_later_day_do_no_harm() -> None:
     found = Wire.streaming(
         START,

@@ -52,6 +52,7 @@ class _Block:
     """A block that is being written: its first form, and the JSON text of its input, if it has one."""
 
     fields: WireObject
+    place: int
     call_position: int | None = None
     json_pieces: list[str] = field(default_factory=list[str])
     texts: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -141,7 +142,7 @@ class AnswerFold:
             raise stream_ended(PROVIDER, "a stop_reason")
         for index in sorted(self._open):
             yield from self._finish(index)
-        parts = (self._parts[index] for index in sorted(self._parts))
+        parts = (self._parts[place] for place in sorted(self._parts))
         message = message_of(parts, self.answer.get("container"), (self._asked, self.answer.get("model")))
         usage = _object(self.answer.get("usage") or {})
         spent, reason = usage_from_wire(usage), self.answer.get("stop_reason")
@@ -159,7 +160,9 @@ class AnswerFold:
         )
 
     def _begin(self, index: int, fields: Mapping[str, object]) -> Iterator[ChatUpdate]:
-        block = self._open[index] = _Block(dict(fields))
+        if index in self._open:  # some servers number two blocks alike, and end none
+            yield from self._finish(index)
+        block = self._open[index] = _Block(dict(fields), place=len(self._open) + len(self._parts))
         if fields.get("type") == "compaction":  # the input that was told is the compaction's, not the answer's
             self._early = None
         if fields.get("type") == "tool_use":
@@ -181,7 +184,7 @@ class AnswerFold:
 
     def _finish(self, index: int) -> Iterator[ChatUpdate]:
         block = self._open.pop(index)
-        part = self._parts[index] = block.part()
+        part = self._parts[block.place] = block.part()
         if isinstance(part, ToolCall):
             block.fields["input"] = call_input(part.arguments)
         cast("list[WireObject]", self.answer["content"]).append(block.fields)
