@@ -298,6 +298,13 @@ def test_blocks_of_one_number_are_all_kept(ends: list[Event]) -> None:
     assert response.messages[0].calls == (ToolCall("c", "look"),)
 
 
+@pytest.mark.parametrize(("reason", "finish"), [("end_turn", "tool_calls"), ("max_tokens", "length")])
+def test_calls_win_over_the_end_of_a_turn(reason: str, finish: str) -> None:
+    """Models on Bedrock, and vLLM for a tool that was forced, end so."""
+    call = [begin(0, type="tool_use", id="c", name="look", input={}), end(0)]
+    assert Wire.streaming(START, *call, because(reason), STOP).ask().finish_reason == finish
+
+
 def test_events_and_blocks_of_a_later_day_do_no_harm() -> None:
     found = Wire.streaming(
         START,

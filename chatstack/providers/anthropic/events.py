@@ -21,6 +21,7 @@ from chatstack.providers.anthropic.native import applied_edits
 from chatstack.providers.anthropic.wire import message_of, overhead_from_wire, usage_from_wire
 from chatstack.providers.extras import WireObject, call_input, without_nulls
 from chatstack.providers.failures import stream_ended, window_full
+from chatstack.values.messages import Message
 from chatstack.values.parts import Part, Reasoning, Text, ToolCall
 from chatstack.values.responses import CallDelta, ChatUpdate, FinishReason, Usage
 from chatstack.values.usage import rest_of, told_early
@@ -152,7 +153,7 @@ class AnswerFold:
             message_done=message,
             usage=rest_of(spent, self._told),
             overhead_usage=overhead_from_wire(usage),
-            finish_reason=_FINISHES.get(reason, "other"),
+            finish_reason=_finish(reason, message),
             response_id=str(self.answer.get("id") or ""),
             model=str(self.answer.get("model") or ""),
             applied_edits=applied_edits(self.answer.get("context_management")),
@@ -205,6 +206,13 @@ def _shown(block: _Block, fields: Mapping[str, object]) -> Iterator[ChatUpdate]:
         yield ChatUpdate(text=str(fields["text"]))
     elif kind == "thinking" and fields.get("thinking"):
         yield ChatUpdate(reasoning=str(fields["thinking"]))
+
+
+def _finish(reason: object, message: Message) -> FinishReason:
+    """Return the reason why the model stopped. Calls win over the end of a turn, which some servers send beside
+    them."""
+    finish = _FINISHES.get(reason, "other")
+    return "tool_calls" if finish == "stop" and message.calls else finish
 
 
 def _index(event: Mapping[str, object]) -> int:
