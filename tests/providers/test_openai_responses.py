@@ -538,6 +538,36 @@ def test_a_whole_answer_and_a_streamed_one_are_the_same() -> None:
     assert short.messages == response.messages
 
 
+def _call(id: str, call_id: str, arguments: str) -> dict[str, Any]:
+    return {"type": "function_call", "id": id, "call_id": call_id, "name": "look", "arguments": arguments}
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+@pytest.mark.parametrize("numbered", [True, False])
+@pytest.mark.parametrize("kind", ["delta", "done"])
+def test_a_call_whose_item_lacks_its_arguments_has_those_that_were_streamed(
+    kind: str, numbered: bool, is_listed: bool
+) -> None:
+    """Gateways end so, and the tools would run with nothing; llama.cpp tells calls apart by their ids alone."""
+    events: list[dict[str, Any]] = []
+    for at, id in enumerate(("fc_a", "fc_b")):
+        where = {"output_index": at} if numbered else {}
+        item, field = _call(id, f"c{at}", ""), "delta" if kind == "delta" else "arguments"
+        events += [
+            {"type": "response.output_item.added", "item": item, **where},
+            {"type": f"response.function_call_arguments.{kind}", "item_id": id, field: f'{{"at":{at}}}', **where},
+            {"type": "response.output_item.done", "item": item, **where},
+        ]
+    output = [_call("fc_a", "c0", ""), _call("fc_b", "c1", "")] if is_listed else []
+    ended = {"status": "completed", "output": output, "id": "r"}
+    updates, response = streamed(*events, {"type": "response.completed", "response": ended})
+    assert [(each.id, each.arguments) for each in response.messages[0].calls] == [
+        ("c0", '{"at":0}'),
+        ("c1", '{"at":1}'),
+    ]
+    assert [each.call_delta.index for each in updates if each.call_delta and each.call_delta.id] == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("output", "kinds"),
     [

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from chatstack.errors import ServerError
-from chatstack.providers.extras import as_list, as_object, decoded_object, text_in
+from chatstack.providers.extras import as_list, as_object, decoded_object, object_or_empty, text_in
 from chatstack.providers.failures import failure
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_wire import message_from_wire, with_server
@@ -17,9 +18,11 @@ from chatstack.values.messages import Message
 from chatstack.values.parts import ProviderItem, Reasoning, Text, ToolCall
 from chatstack.values.responses import CallDelta, ChatUpdate, FinishReason
 
-_CALLS = ("function_call", "custom_tool_call")
+_CALLS: Mapping[object, str] = {"function_call": "arguments", "custom_tool_call": "input"}
+"""Types of calls, and the field of each that holds what the tool is given."""
 _REASONING = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
 _ARGUMENTS = ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta")
+_GIVEN = ("response.function_call_arguments.done", "response.custom_tool_call_input.done")
 _UNFINISHED = ("queued", "in_progress", "cancelled")
 ENDS = ("response.completed", "response.incomplete", "response.failed")
 """Types of the events that end a response."""
@@ -35,8 +38,9 @@ class ResponsesAnswer:
     def __init__(self, *, server: str = "") -> None:
         self._server = server
         self._response: Mapping[str, object] | None = None
-        self._items: dict[int, Mapping[str, object]] = {}
+        self._items: dict[tuple[int, str], Mapping[str, object]] = {}
         self._calls: dict[object, int] = {}
+        self._given: dict[object, list[str]] = {}
         self._texts: list[str] = []
         self._has_reasoning = False
 
@@ -57,7 +61,8 @@ class ResponsesAnswer:
             # The type of the event implies the status, where a server leaves it out.
             self._end({"status": str(kind).removeprefix("response."), **response}, streaming=True)
         elif kind == "response.output_item.done":
-            self._items[_index(event)] = as_object(event.get("item"), "item")
+            item = as_object(event.get("item"), "item")
+            self._items[_index(event), text_in(item, "id")] = item  # some gateways number all items alike
         else:
             yield from self._shown(kind, event)
 
@@ -94,12 +99,15 @@ class ResponsesAnswer:
         elif kind == "response.output_item.added":
             item = as_object(event.get("item"), "item")
             if item.get("type") in _CALLS:
-                index = self._calls.setdefault(event.get("output_index"), len(self._calls))
+                index = self._calls.setdefault(_place(event, item), len(self._calls))
                 call = CallDelta(index, text_in(item, "call_id"), text_in(item, "name"))
                 yield ChatUpdate(call_delta=call)
         elif kind in _ARGUMENTS and delta:
-            index = self._calls.setdefault(event.get("output_index"), len(self._calls))
-            yield ChatUpdate(call_delta=CallDelta(index, arguments=delta))
+            place = _place(event)
+            self._given.setdefault(place, []).append(delta)
+            yield ChatUpdate(call_delta=CallDelta(self._calls.setdefault(place, len(self._calls)), arguments=delta))
+        elif kind in _GIVEN and (given := text_in(event, "arguments") or text_in(event, "input")):
+            self._given[_place(event)] = [given]
 
     def _end(self, response: Mapping[str, object], *, streaming: bool) -> None:
         status = response.get("status")
@@ -116,13 +124,20 @@ class ResponsesAnswer:
     def _message(self, response: Mapping[str, object]) -> Message:
         output = as_list(response.get("output") or [], "output")
         if not output:  # some servers leave the items out of the last event
-            output = [item for _, item in sorted(self._items.items())]
-        message = message_from_wire(output)
+            output = [item for _, item in sorted(self._items.items(), key=lambda each: each[0][0])]
+        message = message_from_wire(self._whole(item, place) for place, item in enumerate(output))
         if self._texts and not any(isinstance(part, Text) for part in message.parts):  # no item has what was shown
             thought = tuple(takewhile(lambda part: isinstance(part, Reasoning), message.parts))
             shown = Text("".join(self._texts))
             message = replace(message, parts=(*thought, shown, *message.parts[len(thought) :]))
         return with_server(message, self._server) if self._server else message
+
+    def _whole(self, item: object, place: int) -> object:
+        """Return an item; a call that lacks what was streamed for it, as some gateways send it, with that."""
+        fields = object_or_empty(item)
+        name = _CALLS.get(fields.get("type"))
+        given = self._given.get(place) or self._given.get(fields.get("id"))
+        return {**fields, name: "".join(given)} if name and given and not fields.get(name) else item
 
 
 def _finish(response: Mapping[str, object], message: Message) -> FinishReason:
@@ -146,3 +161,9 @@ def _is_refusal(part: object) -> bool:
 def _index(event: Mapping[str, object]) -> int:
     index = event.get("output_index")
     return index if isinstance(index, int) else 0
+
+
+def _place(event: Mapping[str, object], item: Mapping[str, object] = MappingProxyType({})) -> object:
+    """Return what tells an item from others: its index, or, where a server gives none (llama.cpp), its id."""
+    index = event.get("output_index")
+    return index if isinstance(index, int) else text_in(event, "item_id") or text_in(item, "id")
