@@ -248,7 +248,7 @@ def _class_of(status: int, code: str, kind: str, streaming: bool) -> tuple[type[
         return RateLimitError, ("too many requests", ": slow down or raise the limit")
     if status in (408, 504, 524) or (status < 400 and says & _TIMEOUT):
         return ProviderTimeoutError, ("no answer in time", ": try again later")
-    if status >= 500 or (status < 400 and says & _SERVER):
+    if status >= 500 or status == 498 or (status < 400 and says & _SERVER):  # 498: Groq's flex tier is full
         return ServerError, ("the provider failed or is overloaded", ": try again later")
     if status == 413:
         return RequestRefusedError, ("the body of the request is too large", ": send less, or smaller files")

@@ -565,6 +565,7 @@ def test_what_only_sounds_like_an_overflow_is_none(status: int, code: str, text:
         (429, RateLimitError),
         (500, ServerError),
         (502, ServerError),
+        (498, ServerError),
         (503, ServerError),
         (504, ProviderTimeoutError),
         (529, ServerError),
