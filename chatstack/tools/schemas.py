@@ -18,6 +18,11 @@ Field: TypeAlias = tuple[str, Any] | tuple[str, Any, Any]
 _REMEDY = "use plain types, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model"
 
 
+_CHOICES = ("allOf", "anyOf", "oneOf")
+_NOT_AT_TOP = (*_CHOICES, "not", "enum")
+"""Keywords that OpenAI and Anthropic refuse at the top of a tool's schema, and take anywhere below it."""
+
+
 def structure_of(called: str, fields: list[Field]) -> type[msgspec.Struct]:
     """Return the class into which the model's arguments are decoded."""
     try:
@@ -44,16 +49,18 @@ def schema_of(arguments: type[msgspec.Struct], called: str) -> str:
 
 def declarable(schema: Mapping[str, object]) -> str:
     """Return an object's schema from elsewhere as OpenAI and Anthropic take it, who refuse the whole request for a
-    choice at its top, and OpenAI for an object without properties and an array without items.
+    combination of schemas at its top, and OpenAI for an object without properties and an array without items.
 
-    The properties of all choices become its own: whoever gets the arguments has to check which go together.
+    The properties of all choices become its own, and what they demand is told in its description: whoever gets the
+    arguments has to check which go together.
     """
     made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))
     add_items(made)
     own = dict(made.get("properties") or {})  # many remote tools without parameters have none
+    moved: dict[str, Any] = {word: made.pop(word) for word in _NOT_AT_TOP if word in made}
     forms: dict[str, list[Any]] = {}
-    for word in ("allOf", "anyOf", "oneOf"):
-        choices = cast("list[Any]", made.pop(word, None) or [])
+    for word in _CHOICES:
+        choices = cast("list[Any]", moved.get(word) or [])
         for choice in [_resolved(each, made) for each in choices]:
             for name, each in dict(choice.get("properties") or {}).items():
                 if name not in own and each not in forms.setdefault(name, []):
@@ -61,6 +68,9 @@ def declarable(schema: Mapping[str, object]) -> str:
             if word == "allOf" and choice.get("required"):
                 made["required"] = list(dict.fromkeys([*made.get("required", []), *choice["required"]]))
     made["properties"] = own | {name: each[0] if len(each) == 1 else {"anyOf": each} for name, each in forms.items()}
+    if moved:
+        told = msgspec.json.encode(moved).decode()
+        made["description"] = f"{made['description']}\n\n{told}" if made.get("description") else told
     return msgspec.json.encode(made).decode()
 
 

@@ -62,7 +62,8 @@ class Tool(Generic[P, R_co]):
         """Make a tool whose parameters are described elsewhere, as JSON schema: a remote one, say.
 
         The function gets the fields of the model's arguments by name; it checks them itself, against the schema too:
-        what is declared is without choices (``anyOf``) between whole objects, which OpenAI and Anthropic refuse.
+        what is declared is without choices (``anyOf``) between whole objects, which OpenAI and Anthropic refuse; its
+        description has them.
         Raises ``WiringError`` for a name that providers would refuse, and for a schema of anything but an object.
         """
         called = _checked_name(function, name)

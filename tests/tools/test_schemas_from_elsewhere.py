@@ -44,8 +44,19 @@ def test_a_choice_between_whole_objects_is_declared_as_one_object(
     """OpenAI and Anthropic refuse each request that declares such a choice at the top, as MCP servers do."""
     schema = declared(given)
     assert schema.keys().isdisjoint({"anyOf", "oneOf", "allOf"})
+    assert any(name in schema["description"] for name in given)
     assert {name: schema[name] for name in found} == found
     assert "required" not in schema or "required" in found
+
+
+@pytest.mark.parametrize(
+    "demand", [{"not": {"required": ["a", "b"]}}, {"oneOf": [{"required": ["a"]}]}, {"enum": [{}]}]
+)
+def test_what_may_not_stand_at_the_top_is_told_in_the_description(demand: dict[str, object]) -> None:
+    plain = {"type": "object", "properties": {"a": {}, "b": {}}}
+    told = json.dumps(demand, separators=(",", ":"))
+    assert declared({**plain, **demand}) == {**plain, "description": told}
+    assert declared({**plain, **demand, "description": "It."}) == {**plain, "description": f"It.\n\n{told}"}
 
 
 def test_a_schema_from_elsewhere_says_what_the_items_of_its_arrays_are() -> None:
