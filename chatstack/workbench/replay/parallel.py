@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import resource_tracker
 from typing import TypeAlias, cast
 
@@ -143,7 +143,8 @@ def _processes(jobs: int) -> Generator[Workers]:
     """Open a pool of processes; on an error, or an interrupt, end them in the midst of their work."""
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin)
+    with _started(jobs):
+        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin)
     try:
         yield _Processes(pool, jobs)
     except BrokenProcessPool as error:
@@ -155,7 +156,20 @@ def _processes(jobs: int) -> Generator[Workers]:
             process.terminate()
         raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        with suppress(RuntimeError):  # its own thread could not be started, and is not to be waited for
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _started(jobs: int) -> Generator[None]:
+    """Raise ``ChatStackError`` where the system lets no more processes, threads or files be opened."""
+    try:
+        yield
+    except BrokenProcessPool:
+        raise
+    except (OSError, RuntimeError) as error:
+        told = f"a process of the replay cannot be started ({error}); try fewer than {jobs} jobs"
+        raise ChatStackError(told) from error
 
 
 class _Processes:
@@ -166,7 +180,7 @@ class _Processes:
         self._jobs = jobs
 
     def submit(self, work: Callable[[bytes], bytes], batch: bytes, /) -> Future[bytes]:
-        with uninterrupted():
+        with _started(self._jobs), uninterrupted():
             return self._pool.submit(work, batch)
 
     def count(self) -> int:

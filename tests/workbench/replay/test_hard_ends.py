@@ -6,8 +6,10 @@ import dataclasses
 import gzip
 import itertools
 import json
+import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +53,19 @@ def test_an_interrupt_does_not_wait_for_a_layer_that_blocks_in_this_process() ->
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=300) == -signal.SIGINT
+
+
+def test_processes_that_cannot_be_started_are_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    told = r"a process of the replay cannot be started \(can't start new thread\); try fewer than 2 jobs"
+    with pytest.raises(ChatStackError, match=told):
+        replay(setup_of(*NOTHING), [recording(ONE)], jobs=2)
+    for process in multiprocessing.active_children():  # it was told to end
+        process.join(300)
+        assert not process.is_alive()
 
 
 def test_large_recordings_are_a_batch_each() -> None:
