@@ -55,8 +55,8 @@ class SQLiteThread(Session):
         """Run the job in the thread and return its result. Cancelling the call drops a job that has not begun."""
         try:
             waiting = self._thread.submit(self._done, job)
-        except RuntimeError as error:  # closed by another thread in this very moment, or the interpreter ends
-            raise StoreError(f"{self._path}: it has been closed") from error
+        except RuntimeError as error:  # just closed by another thread; the interpreter ends; no thread can be started
+            raise StoreError(f"{self._path}: its thread takes no work: {error}") from error
         return await asyncio.wrap_future(waiting)
 
     async def erase(self) -> None:

@@ -592,6 +592,15 @@ def store_threads() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name.startswith("chatstack-sqlite")]
 
 
+def test_a_thread_that_cannot_be_started_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        assert wrong(path).endswith("its thread takes no work: can't start new thread")
+
+
 def test_nothing_is_opened_before_it_is_needed_and_closing_ends_the_thread(path: Path) -> None:
     before = set(store_threads())
 
