@@ -16,12 +16,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def in_own_thread(function: Callable[[], T], name: str) -> T:
+async def in_own_thread(function: Callable[[], T], name: str, *, or_here: bool = False) -> T:
     """Call the function in a new daemon thread, with the caller's context variables; return or raise what it does.
 
     The thread starts at once. If the caller is cancelled, the function runs on to its end, and its result is discarded;
     it blocks neither the loop nor the end of the process. A ``StopIteration`` comes out as ``RuntimeError``, its cause,
-    as from every coroutine.
+    as from every coroutine. Where no thread can be started (a limit of the system, the end of the interpreter), raises
+    ``RuntimeError``, or calls the function ``or_here``, on the loop: for what ends soon and must not fail.
     """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[tuple[list[T], BaseException | None]] = loop.create_future()
@@ -41,7 +42,13 @@ async def in_own_thread(function: Callable[[], T], name: str) -> T:
         with suppress(RuntimeError):  # the loop is closed: nothing waits any more
             loop.call_soon_threadsafe(settle, returned, raised)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        if not or_here:
+            raise
+        return function()
     # As a value, not by set_exception: a future refuses StopIteration, and the caller would wait for ever.
     returned, raised = await waiter
     if raised is None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from chatstack.client.threads import in_own_thread
+
 T = TypeVar("T")
 
 
@@ -20,4 +22,4 @@ def is_on_a_loop() -> bool:
 
 async def off_the_loop(load: Callable[[], T]) -> T:
     """Load in a thread, and return the result; directly if no event loop runs, and a coroutine is driven by hand."""
-    return await asyncio.to_thread(load) if is_on_a_loop() else load()
+    return await in_own_thread(load, "chatstack-loading", or_here=True) if is_on_a_loop() else load()

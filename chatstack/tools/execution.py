@@ -210,7 +210,7 @@ class ToolRunner:
                 return made
             returned = await made  # a plain function around a coroutine function, as many decorators make
         write = partial(self._written, call, returned)
-        return await in_own_thread(write, thread) if is_large(returned) else write()
+        return await in_own_thread(write, thread, or_here=True) if is_large(returned) else write()
 
     def _call_here(
         self, call: ToolCall, found: Tool[..., Any], arguments: dict[str, Any]

@@ -54,6 +54,22 @@ def test_a_stop_iteration_comes_out_as_from_any_coroutine_and_hangs_nobody() -> 
     assert isinstance(caught.value.__cause__, StopIteration)
 
 
+@pytest.mark.parametrize("or_here", [False, True])
+def test_where_no_thread_can_be_started_it_raises_or_calls_the_function_here(
+    or_here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    calling = in_own_thread(threading.get_ident, "t", or_here=or_here)
+    if or_here:
+        assert asyncio.run(calling) == threading.get_ident()
+    else:
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            asyncio.run(calling)
+
+
 def test_many_that_hang_keep_nobody_waiting() -> None:
     release = threading.Event()
 

@@ -71,6 +71,18 @@ def test_a_strategy_says_from_which_length_on_it_is_asked_in_a_thread(messages: 
     assert {each != threading.get_ident() for each in strategy.threads} == {is_aside}
 
 
+def test_where_no_thread_can_be_started_it_is_asked_on_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy = Located()
+    client = ChatStack(ScriptedClient(["fine"])).use(strategy).build()
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    assert asyncio.run(client.get_response(LONG)).text == "fine"
+    assert set(strategy.threads) == {threading.get_ident()}
+
+
+def no_thread(self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_an_error_of_a_strategy_comes_out_of_the_call() -> None:
     async def run() -> None:
         strategy = SlowToDrop(fails=True)

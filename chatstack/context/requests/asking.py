@@ -58,7 +58,7 @@ class Aside(Generic[T]):
     work: Callable[[], T]
 
     async def answer(self) -> T:
-        return await in_own_thread(self._done_alone, "chatstack-planning")
+        return await in_own_thread(self._done_alone, "chatstack-planning", or_here=True)
 
     def _done_alone(self) -> T:
         with _alone:
