@@ -165,14 +165,28 @@ def transport_failure(provider: str, error: BaseException, *, streaming: bool = 
             provider=provider,
         )
     if names or isinstance(error, OSError):
+        why = ": ".join(filter(None, (type(error).__name__, _system_reason(error))))
         return ProviderConnectionError(
-            f"{provider}: no connection ({type(error).__name__}): check base_url and the network", provider=provider
+            f"{provider}: no connection ({why}): check base_url and the network", provider=provider
         )
     if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
         return ServerError(f"{provider}: the answer is not JSON: check base_url", provider=provider)
     if is_noise or isinstance(error, RecursionError) or (isinstance(error, ValueError) and _TOO_LONG in str(error)):
         return ServerError(f"{provider}: the answer cannot be read ({type(error).__name__})", provider=provider)
     return None
+
+
+def _system_reason(error: BaseException | None) -> str:
+    """Return what the system said at the end of the chain of causes, as "Too many open files"; "" if nothing."""
+    reason = ""
+    while error is not None:
+        if isinstance(error, BaseExceptionGroup):  # one error for each address of a host
+            error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+        if isinstance(error, OSError):
+            reason = error.strerror or reason
+        # httpcore raises its errors again "from None"; any other context may be what the caller was busy with
+        error = error.__cause__ or (error.__context__ if error.__suppress_context__ else None)
+    return reason
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import pickle
@@ -20,6 +21,7 @@ from chatstack.errors import (
     ServerError,
 )
 from chatstack.providers.failures import failure, retry_after_seconds, transport_failure
+from chatstack.providers.openai import OpenAIChatClient
 from chatstack.providers.overflow import Overflow
 
 DATA = (Path(__file__).resolve().parents[2] / "../shared/data").resolve() / "provider_errors.jsonl.gz"
@@ -701,6 +703,40 @@ def test_errors_of_the_transport_are_known_by_their_module(
     error: Exception, streaming: bool, kind: type[ProviderError]
 ) -> None:
     assert type(transport_failure("openai", error, streaming=streaming)) is kind
+
+
+@pytest.mark.parametrize(
+    ("cause", "why"),
+    [
+        (OSError(24, "Too many open files"), "RemoteProtocolError: Too many open files"),
+        (
+            ExceptionGroup("two addresses", [OSError(24, "Too many open files")] * 2),
+            "RemoteProtocolError: Too many open files",
+        ),
+        (OSError("a text of its own"), "RemoteProtocolError"),
+        (None, "RemoteProtocolError"),
+    ],
+)
+def test_where_no_connection_is_made_what_the_system_said_is_told(cause: Exception | None, why: str) -> None:
+    error, between = RemoteProtocolError(), OSError("All connection attempts failed")
+    error.__cause__, between.__cause__ = between, cause
+    told = f"openai: no connection ({why}): check base_url and the network"
+    assert str(transport_failure("openai", error)) == told
+
+
+def test_what_the_system_said_is_told_of_a_real_connection() -> None:
+    client = OpenAIChatClient("m", base_url="http://127.0.0.1:9/v1", api_key="k", max_retries=0)
+    with pytest.raises(ProviderConnectionError, match="ConnectError: Connect call failed"):
+        asyncio.run(client.get_response("hi"))
+
+
+def test_what_the_caller_was_busy_with_is_no_reason_of_a_failed_connection() -> None:
+    try:
+        raise FileNotFoundError(2, "a file of the caller's")
+    except FileNotFoundError:
+        with pytest.raises(RemoteProtocolError) as caught:
+            raise RemoteProtocolError from OSError("all attempts failed")
+    assert "file" not in str(transport_failure("openai", caught.value))
 
 
 def test_an_error_that_is_not_of_the_transport_is_not_mapped() -> None:
