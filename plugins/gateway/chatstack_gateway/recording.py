@@ -32,7 +32,8 @@ class Recorder:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             name = f"recorded-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}.jsonl"
-            self._file = os.open(folder / name, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+            self._path = folder / name
+            self._file = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         except OSError as error:
             raise WiringError(f"--record {folder}: {error.strerror}") from error
         self._writing = ThreadPoolExecutor(1, "chatstack-recording")
@@ -70,12 +71,18 @@ class Recorder:
         }
         if response is not None:
             row["response"] = answer_of(exchange.form, response)
+        line = json.dumps(row).encode() + b"\n"
+        begun = os.fstat(self._file).st_size
         try:
-            os.write(self._file, json.dumps(row).encode() + b"\n")
+            while line:
+                line = line[os.write(self._file, line) :]  # a disk that gets full takes a part
         except OSError as error:
+            os.ftruncate(self._file, begun)  # the next line would go on behind half a one
             if not self._has_failed:
-                logger.warning("exchanges cannot be recorded: %s", error.strerror)
+                logger.warning("exchanges cannot be recorded in %s: %s", self._path, error.strerror)
             self._has_failed = True
+        else:
+            self._has_failed = False
 
 
 def answer_of(form: Form, response: ChatResponse) -> dict[str, object]:
