@@ -82,8 +82,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _address(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(text)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is none, or half a bracket
+        is_address = False
+    if not is_address:
         raise argparse.ArgumentTypeError("not an address such as http://127.0.0.1:6006")
     return text
 

@@ -23,8 +23,12 @@ class Upstream:
     base_url: str
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(self.base_url)
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # not shown: what stands in the place of a port may be a password
+            raise WiringError("upstream: host or port of the address is none") from None
+        if not is_address:
             raise WiringError(f"upstream: {_shown(self.base_url)!r} is no http or https address")
         if parts.username or parts.password or parts.query or parts.fragment:
             raise WiringError("upstream: the address holds a user, a query or a fragment; name scheme, host and path")

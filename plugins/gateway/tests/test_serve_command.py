@@ -82,6 +82,7 @@ def test_mistakes_are_one_line(
     for arguments, told in (
         ((), "name a pipeline file, or --observe URL"),
         (("--observe", "nowhere"), "is no http or https address"),
+        (("--observe", "http://127.0.0.1:99999"), "host or port of the address is none"),
         (("--observe", "http://a", "--upstream", "http://b"), "leave one out"),
         (("--observe", "http://a", "--workers", "0"), "--workers 0: must be 1 or more"),
         (("--observe", "http://a", "--port", "99999"), "--port 99999: must be 65535 or less"),

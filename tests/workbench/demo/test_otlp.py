@@ -79,8 +79,9 @@ def test_a_dashboard_that_does_not_take_them_is_said_without_what_may_be_a_key(
     assert "secret" not in shown.out + shown.err
 
 
-def test_what_is_no_address_is_refused_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--otlp", "127.0.0.1:6006"]) == 2
+@pytest.mark.parametrize("address", ["127.0.0.1:6006", "http://127.0.0.1:99999", "http://[::1"])
+def test_what_is_no_address_is_refused_before_anything_runs(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--otlp", address]) == 2
     assert "--otlp: not an address such as http://127.0.0.1:6006" in capsys.readouterr().err
 
 
