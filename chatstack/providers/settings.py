@@ -52,15 +52,20 @@ def check_base_url(owner: str, base_url: object) -> None:
     remedy = f"{owner}: base_url must be like 'https://host:port/path'"
     if not isinstance(base_url, str):
         raise WiringError(f"{remedy}, not {type(base_url).__name__}", parameter="base_url")
-    fault = ""
-    try:
-        address = urlsplit(base_url)
-        if address.scheme not in ("http", "https") or not address.hostname or address.port == 0:
-            fault = "scheme, host or port is missing or wrong"
-    except ValueError:
-        fault = "host or port is none"
+    fault = fault_in_address(base_url)
     if fault:
         raise WiringError(f"{remedy}: {fault}", parameter="base_url")
+
+
+def fault_in_address(url: str) -> str:
+    """Return what is wrong with the address of a server, without showing that; "" if nothing is."""
+    try:
+        address = urlsplit(url)
+        if address.scheme not in ("http", "https") or not address.hostname or address.port == 0:
+            return "scheme, host or port is missing or wrong"
+    except ValueError:
+        return "host or port is none"
+    return ""
 
 
 def check_key(owner: str, key: object) -> None:

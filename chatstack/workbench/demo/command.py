@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import importlib.util
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from chatstack.errors import ChatStackError
 from chatstack.providers.registry import PROVIDERS
@@ -82,12 +81,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _address(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of a port that is none, or half a bracket
-        is_address = False
-    if not is_address:
+    from chatstack.providers.settings import fault_in_address
+
+    if fault_in_address(text):
         raise argparse.ArgumentTypeError("not an address such as http://127.0.0.1:6006")
     return text
 
