@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 from typing import Any
 
 import pytest
 
 from chatstack import ChatOptions, ChatRequest, Image, Message, ToolCall, ToolResult, to_openai_responses
-from chatstack.providers.openai import OpenAIChatClient
 from chatstack.providers.openai.chat_ids import ids_taken, with_ids
 from chatstack.providers.openai.chat_wire import messages_to_wire
 from chatstack.providers.openai.responses_options import request_to_wire
 from chatstack.providers.openai.responses_wire import message_from_wire
-from tests.servers import http_library
+from tests.providers.chat_bodies import bodies_of
 
 VLLMS = "chatcmpl-tool-0123456789abcdef0123456789abcdef"
 LONG = "call_" + "x" * 1_500
@@ -30,20 +27,7 @@ HISTORY = [
 
 def sent(base_url: str, *messages: Message) -> list[dict[str, Any]]:
     """The messages of a request to that address."""
-    http, bodies = http_library(of_openai=True), list[Any]()
-
-    def answer(request: Any) -> Any:
-        bodies.append(json.loads(request.content))
-        choice = {"index": 0, "message": {"content": "fine"}, "finish_reason": "stop"}
-        return http.Response(200, json={"id": "i", "object": "chat.completion", "choices": [choice]})
-
-    async def asked() -> None:
-        async with http.AsyncClient(transport=http.MockTransport(answer)) as http_client:
-            model = OpenAIChatClient("m", api_key="k", base_url=base_url, http_client=http_client, max_retries=0)
-            await model.get_response(messages)
-
-    asyncio.run(asked())
-    found: list[dict[str, Any]] = bodies[0]["messages"]
+    found: list[dict[str, Any]] = bodies_of(base_url, lambda model: model.get_response(messages))[0]["messages"]
     return found
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from typing import Any
 
 import openai
 import pytest
@@ -25,7 +23,7 @@ from chatstack import (
 from chatstack.providers.openai import OpenAIChatClient
 from chatstack.providers.openai.chat_results import takes_text_alone, with_text_results
 from chatstack.providers.openai.chat_wire import messages_to_wire
-from tests.servers import http_library
+from tests.providers.chat_bodies import bodies_of
 
 PNG = Image.from_bytes(b"png", "image/png")
 PDF = File(data="cGRm", media_type="application/pdf", name="report.pdf")
@@ -122,22 +120,14 @@ def test_azure_is_known_by_its_client_behind_any_address() -> None:
 @pytest.mark.parametrize("base_url", ["https://api.openai.com/v1", "http://127.0.0.1:1/v1"])
 def test_a_tool_of_responses_is_left_out_where_openai_would_refuse_it(base_url: str) -> None:
     """Other servers with chat completions have tools in that form, too."""
-    http, bodies = http_library(of_openai=True), list[Any]()
     custom = {"type": "custom", "custom": {"name": "sh"}}
     tools = tuple(ProviderItem("openai", json.dumps(each)) for each in ({"type": "web_search"}, custom))
 
-    def answer(request: Any) -> Any:
-        bodies.append(json.loads(request.content))
-        choice = {"index": 0, "message": {"content": "fine"}, "finish_reason": "stop"}
-        return http.Response(200, json={"id": "i", "object": "chat.completion", "choices": [choice]})
+    async def ask(model: OpenAIChatClient) -> None:
+        await model.get_response("hi", options=ChatOptions(tools=tools))
+        await model.get_response("hi", options=ChatOptions(tools=tools[:1], tool_choice="required"))
 
-    async def asked() -> None:
-        async with http.AsyncClient(transport=http.MockTransport(answer)) as http_client:
-            model = OpenAIChatClient("m", api_key="k", base_url=base_url, http_client=http_client, max_retries=0)
-            await model.get_response("hi", options=ChatOptions(tools=tools))
-            await model.get_response("hi", options=ChatOptions(tools=tools[:1], tool_choice="required"))
-
-    asyncio.run(asked())
+    bodies = bodies_of(base_url, ask)
     others = [{"type": "web_search"}] if base_url.startswith("http:") else []
     assert [each.get("tools") for each in bodies] == [[*others, custom], others or None]
     assert bodies[1].get("tool_choice") == ("required" if others else None)
@@ -151,22 +141,13 @@ def screenshot() -> Image:
 
 @pytest.mark.parametrize("base_url", ["https://api.openai.com/v1", "http://127.0.0.1:1/v1"])
 def test_a_tool_that_returns_a_picture_is_sent_as_the_server_takes_it(base_url: str) -> None:
-    http, bodies = http_library(of_openai=True), list[Any]()
+    call = {"id": "c1", "type": "function", "function": {"name": "screenshot", "arguments": "{}"}}
 
-    def answer(request: Any) -> Any:
-        bodies.append(json.loads(request.content))
-        call = {"id": "c1", "type": "function", "function": {"name": "screenshot", "arguments": "{}"}}
-        message = {"role": "assistant", "tool_calls": [call]} if len(bodies) == 1 else {"content": "a cat"}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        return http.Response(200, json={"id": "i", "object": "chat.completion", "choices": [choice]})
+    async def ask(model: OpenAIChatClient) -> None:
+        client = ChatStack(model).use(FunctionInvoker, tools=[screenshot]).build()
+        assert (await client.get_response("what do you see?")).text == "a cat"
 
-    async def asked() -> str:
-        async with http.AsyncClient(transport=http.MockTransport(answer)) as http_client:
-            model = OpenAIChatClient("m", api_key="k", base_url=base_url, http_client=http_client, max_retries=0)
-            client = ChatStack(model).use(FunctionInvoker, tools=[screenshot]).build()
-            return (await client.get_response("what do you see?")).text
-
-    assert asyncio.run(asked()) == "a cat"
+    bodies = bodies_of(base_url, ask, {"role": "assistant", "tool_calls": [call]}, {"content": "a cat"})
     _, _, *rest = bodies[1]["messages"]
     if base_url.startswith("http:"):
         assert rest == [result("c1", SEEN)]
@@ -177,22 +158,9 @@ def test_a_tool_that_returns_a_picture_is_sent_as_the_server_takes_it(base_url: 
 @pytest.mark.parametrize("host", ["api.openai.com", "api.deepseek.com"])
 def test_a_result_of_texts_alone_is_a_string_for_compatible_servers(host: str) -> None:
     """DeepSeek refuses a list of them, and templates of open models read nothing of it."""
-    http, bodies = http_library(of_openai=True), list[Any]()
     marked = Text("c", '{"openai-chat":{"cache_control":{"type":"ephemeral"}}}')
-
-    def answer(request: Any) -> Any:
-        bodies.append(json.loads(request.content))
-        choice = {"index": 0, "message": {"content": "fine"}, "finish_reason": "stop"}
-        return http.Response(200, json={"id": "i", "object": "chat.completion", "choices": [choice]})
-
-    async def asked() -> None:
-        async with http.AsyncClient(transport=http.MockTransport(answer)) as http_client:
-            model = OpenAIChatClient(
-                "m", api_key="k", base_url=f"https://{host}/v1", http_client=http_client, max_retries=0
-            )
-            await model.get_response([CALLS, returned("c1", Text("a"), Text("b")), returned("c2", marked)])
-
-    asyncio.run(asked())
+    history = [CALLS, returned("c1", Text("a"), Text("b")), returned("c2", marked)]
+    bodies = bodies_of(f"https://{host}/v1", lambda model: model.get_response(history))
     sent = [each["content"] for each in bodies[0]["messages"][1:]]
     joined: object = "a\nb" if host == "api.deepseek.com" else [text("a"), text("b")]
     assert sent == [joined, [{**text("c"), "cache_control": {"type": "ephemeral"}}]]
