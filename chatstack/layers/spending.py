@@ -15,6 +15,7 @@ from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.errors import WiringError
 from chatstack.lru import Lru
 from chatstack.tokens.prices import Price, price_of
+from chatstack.tokens.published import provider_at
 from chatstack.values.responses import ChatUpdate, Usage
 
 _NOTHING_USED = Usage()
@@ -99,7 +100,7 @@ class Allowance:
             return None
         info = provider_info(client)
         asked = model or (info.model if info is not None else "")
-        price = self.price or price_of(asked)
+        price = self.price or price_of(asked, provider_at(info.server_address if info is not None else ""))
         if price is None or _dollars(Usage(1, 1), price) is None:
             raise WiringError(
                 f"{self.owner}: the price of {asked!r} is not known, so max_cost cannot be kept; give "
@@ -115,7 +116,7 @@ class Allowance:
         that, if it is not known."""
         if asked is None or self.price is not None or not model:
             return asked
-        answered = price_of(model)
+        answered = price_of(model, asked.provider)
         return asked if answered is None or _dollars(Usage(1, 1), answered) is None else answered
 
 

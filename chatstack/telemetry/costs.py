@@ -16,6 +16,7 @@ from chatstack import semconv
 from chatstack.forks import renewed_in_child
 from chatstack.telemetry.spans import Value
 from chatstack.tokens.prices import price_of
+from chatstack.tokens.published import provider_at
 from chatstack.values.responses import Usage
 
 _MOST_WAITING = 10_000
@@ -60,7 +61,9 @@ class Costs:
             return [Observation(float(dollars), dict(labels)) for labels, dollars in self._sums.items()]
 
     def _count(self, models: tuple[str, ...], usage: Usage, labels: Mapping[str, Value]) -> None:
-        dollars = next((cost for model in models if model and (cost := _dollars(model, usage)) is not None), None)
+        provider = provider_at(str(labels.get(semconv.SERVER_ADDRESS, "")))
+        costs = (_dollars(model, usage, provider) for model in models if model)
+        dollars = next((cost for cost in costs if cost is not None), None)
         if dollars is not None:
             key = tuple(sorted(labels.items()))
             with self._lock:
@@ -81,9 +84,9 @@ def costs_of(provider: metrics.MeterProvider) -> Costs:
         return found
 
 
-def _dollars(model: str, usage: Usage) -> Decimal | None:
+def _dollars(model: str, usage: Usage, provider: str) -> Decimal | None:
     """Return the price of a call; without a published price, a cache write costs as much as input."""
-    price = price_of(model)
+    price = price_of(model, provider)
     if price is None:
         return None
     found = price.of_usage(usage)

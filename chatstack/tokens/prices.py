@@ -155,13 +155,14 @@ class Price(msgspec.Struct, frozen=True):
 
 
 @functools.lru_cache(maxsize=256)
-def price_of(model: str) -> Price | None:
-    """Return today's price of a model. A vendor before a slash, as routers write it, is understood.
+def price_of(model: str, provider: str = "") -> Price | None:
+    """Return today's price of a model at the provider that serves it (``provider_at``), else at the one that its name
+    tells. A vendor before a slash, as routers write it, is understood.
 
     None when the model or its price is not in the tables, or the extra is not installed.
     """
-    for provider, found in published(model):
-        price = price_from(provider.id, found.id, found.get_prices(datetime.now(UTC)))
+    for owner, found in published(model, provider):
+        price = price_from(owner.id, found.id, found.get_prices(datetime.now(UTC)))
         if price is not None:
             return price
     return None
@@ -176,7 +177,8 @@ def price_from(provider: str, model: str, prices: ModelPrice) -> Price | None:
     each, read, write, hour = (_rate(prices, name) for name in names)
     if each is None:
         return None
-    terms = terms_of(provider, model)
+    vendor, _, bare = model.rpartition("/")  # a router serves many vendors' models, with their caches
+    terms = terms_of(vendor or provider, bare)
     if read is None:
         read, write, hour = each, each, None
     elif write is None and terms.write_factor is not None:

@@ -5,6 +5,7 @@ Importing them takes a second of CPU, which would block an event loop: there, aw
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -31,9 +32,10 @@ def must_wait() -> bool:
     return not _loaded.is_set() and is_on_a_loop()
 
 
-def published(model: str) -> Iterator[tuple[Provider, ModelInfo]]:
-    """Yield the entries of a model, the likeliest first; a vendor before a slash, as routers write it, is understood,
-    and so is a name of Bedrock's (``us.anthropic.claude-...-v1:0``), which the tables have under its provider alone.
+def published(model: str, provider: str = "") -> Iterator[tuple[Provider, ModelInfo]]:
+    """Yield the entries of a model, the likeliest first: that of the ``provider`` that serves it, then those that its
+    name tells. A vendor before a slash, as routers write it, is understood, and so is a name of Bedrock's
+    (``us.anthropic.claude-...-v1:0``), which the tables have under its provider alone.
 
     Nothing when the model is not in the tables, or the extra is not installed.
     """
@@ -42,11 +44,26 @@ def published(model: str) -> Iterator[tuple[Provider, ModelInfo]]:
     if snapshot is None:
         return
     vendor, _, bare = model.rpartition("/")
-    for name, provider_id in ((model, None), (bare, vendor), (bare, None), (bare, _BEDROCK)):
+    guesses = ((model, None), (bare, vendor), (bare, None), (bare, _BEDROCK))
+    served = ((model, provider),) if provider else ()
+    for name, provider_id in served + guesses:
         try:
             yield snapshot.find_provider_model(name, None, provider_id or None, None)
         except LookupError:
             continue
+
+
+@functools.lru_cache(maxsize=256)
+def provider_at(server: str) -> str:
+    """Return the provider at a server's address, by its id in the tables; "" if it is in none."""
+    load_tables()
+    snapshot = _snapshot()
+    if snapshot is None or not server:
+        return ""
+    try:
+        return snapshot.find_provider(None, None, f"https://{server}/").id
+    except LookupError:
+        return ""
 
 
 def load_tables() -> None:

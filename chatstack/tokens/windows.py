@@ -14,7 +14,7 @@ from chatstack.client.protocol import ChatClient, TellsWindow, chain, provider_i
 from chatstack.client.single_flight import SingleFlight
 from chatstack.errors import AuthenticationError, RateLimitError, WiringError
 from chatstack.lru import Lru
-from chatstack.tokens.published import must_wait, published, tables_loaded
+from chatstack.tokens.published import must_wait, provider_at, published, tables_loaded
 
 _MOST_KEPT = 1_000
 _ASK_AGAIN_SECONDS = 300.0
@@ -113,7 +113,9 @@ class Windows(OwnCopy):
 
     def _known(self, subject: _Subject, stated: int | None) -> int | None:
         window = self._said(subject, stated)
-        return window_of(subject.model) if window is None and not must_wait() else window
+        if window is not None or must_wait():
+            return window
+        return window_of(subject.model, provider_at(subject.server_address))
 
     def _said(self, subject: _Subject, stated: int | None) -> int | None:
         """Return the window from a refusal, from code, or from the API."""
@@ -158,13 +160,15 @@ class Windows(OwnCopy):
 
 
 @functools.lru_cache(maxsize=256)
-def window_of(model: str) -> int | None:
-    """Return the window of a model in tokens, from the tables of ``genai-prices`` (the extra ``prices``).
+def window_of(model: str, provider: str = "") -> int | None:
+    """Return the window of a model in tokens, from the tables of ``genai-prices`` (the extra ``prices``): at the
+    provider that serves it (``provider_at``), else at the one that its name tells.
 
     A vendor before a slash (``openai/gpt-4.1-mini``), as routers write it, is understood. None when the model is not in
     the tables, its window is not, or the extra is not installed.
     """
-    return next((found.context_window for _, found in published(model) if found.context_window is not None), None)
+    windows = (found.context_window for _, found in published(model, provider))
+    return next((window for window in windows if window is not None), None)
 
 
 class _Subject(NamedTuple):

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from chatstack import (
     Budget,
@@ -120,6 +121,20 @@ def test_prices_are_those_that_are_published_for_the_model() -> None:
     assert spent(Priced(Usage(200_000, 50_000, 100_000), model="gpt-4o")) == Decimal("1.75")
 
 
+@pytest.mark.parametrize("says", ["", "openai/gpt-oss-20b"])
+def test_prices_are_those_of_the_provider_that_serves_the_model(says: str) -> None:
+    """By the name alone they would be another provider's, and a quarter of these."""
+    used = Usage(MILLION, 100_000)
+    provider = Priced(used, model="openai/gpt-oss-120b", says=says)
+    provider.info = replace(provider.info, server_address="api.groq.com")
+    price, named = (price_of(says or provider.info.model, at) for at in ("groq", ""))
+    assert price is not None
+    assert price != named
+    with pytest.raises(BudgetExceeded) as caught:
+        ask(provider, max_cost=0.01)
+    assert caught.value.cost == price.of_usage(used)
+
+
 def test_the_model_that_a_request_names_is_the_one_that_is_paid_for() -> None:
     named = ChatOptions(model="gpt-4o-mini")  # input 0.15
     assert spent(Priced(Usage(4 * MILLION)), options=named) == Decimal("1.2")
@@ -172,7 +187,7 @@ def test_an_unknown_price_is_said_before_anything_is_sent(named: str | None) -> 
 
 
 def test_without_the_tables_every_price_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(model: str) -> list[object]:
+    def nothing(model: str, provider: str) -> list[object]:
         return []
 
     monkeypatch.setattr(prices, "published", nothing)

@@ -11,6 +11,7 @@ import sys
 from decimal import Decimal
 
 import pytest
+from msgspec.structs import replace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
@@ -82,6 +83,16 @@ def test_the_model_that_has_answered_is_paid_and_else_the_one_that_was_asked() -
     ask(capture, Reports("alias", "gpt-5-mini"), Reports("gpt-5-mini", "unheard-of"))
     mini = pytest.approx(float(cost_of("gpt-5-mini")))
     assert costs(capture) == {"alias": mini, "gpt-5-mini": mini}
+
+
+def test_the_price_is_that_of_the_provider_that_serves_the_model() -> None:
+    capture, model = TelemetryCapture(), Reports("openai/gpt-oss-120b")
+    model.info = replace(model.info, server_address="api.groq.com")
+    ask(capture, model)
+    served = price_of("openai/gpt-oss-120b", "groq")
+    assert served is not None
+    assert served != price_of("openai/gpt-oss-120b")
+    assert costs(capture) == {"openai/gpt-oss-120b": pytest.approx(float(served.of_usage(USAGE) or 0))}
 
 
 def test_what_nobody_has_a_price_for_is_not_counted() -> None:

@@ -13,6 +13,7 @@ from genai_prices.types import ModelPrice, Tier, TieredPrices
 
 from chatstack.tokens import prices
 from chatstack.tokens.prices import Price, Rate, Split, price_of, terms_of
+from chatstack.tokens.published import provider_at
 from chatstack.tokens.windows import window_of
 from chatstack.values.responses import Usage
 
@@ -44,6 +45,19 @@ def test_a_name_of_bedrocks_is_understood(region: str) -> None:
     assert price.provider == "aws"
     assert price.read.base < price.input.base < price.write.base
     assert window == window_of("claude-sonnet-4-5") is not None
+
+
+@pytest.mark.parametrize(
+    ("server", "provider"), [("api.groq.com", "groq"), ("openrouter.ai", "openrouter"), ("127.0.0.1", ""), ("", "")]
+)
+def test_a_price_is_that_of_the_provider_that_serves_the_model(server: str, provider: str) -> None:
+    """By its name alone, that of a model served by many would be another one's."""
+    served, named = price_of("openai/gpt-oss-120b", provider_at(server)), price_of("openai/gpt-oss-120b")
+    assert served is not None
+    assert named is not None
+    assert provider_at(server) == provider
+    assert served.provider == (provider or named.provider)
+    assert price_of("gpt-4o", provider_at(server)) == price_of("gpt-4o")
 
 
 @pytest.mark.parametrize("model", ["", "/", "no-such-model", "vendor/no-such-model"])
@@ -124,6 +138,13 @@ def test_a_cache_that_lives_an_hour_is_written_at_its_own_price() -> None:
         (Rate(Decimal(5)), 300),
     ]
     assert long[0].of(Split(0, 1_000, 0)) == Decimal(9) / 1_000
+
+
+def test_behind_a_router_the_cache_is_the_vendors() -> None:
+    price = price_of("anthropic/claude-sonnet-4.5", "openrouter")
+    assert price is not None
+    assert price.provider == "openrouter"
+    assert price.write_for_an_hour == price.input.times(Decimal(2))
 
 
 def test_of_the_writes_those_that_live_an_hour_cost_more() -> None:

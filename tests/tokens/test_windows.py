@@ -172,6 +172,13 @@ def test_where_the_api_tells_nothing_the_published_table_counts(answer: object) 
     assert provider.asked == [PUBLISHED]
 
 
+def test_the_published_window_is_that_of_the_provider_that_serves_the_model() -> None:
+    """By its name alone nobody would know it."""
+    provider = Telling(None, info=ProviderInfo(name="openai", model="sonar", server_address="api.perplexity.ai"))
+    assert window_of("sonar") is None
+    assert of(Windows(), provider) == Windows().known(provider) == 128_000
+
+
 def test_nobody_knows_the_window_of_a_model_that_is_nowhere() -> None:
     assert of(Windows(), ScriptedClient()) is None
     assert of(Windows(), Layer(None)) is None
