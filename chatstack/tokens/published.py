@@ -6,6 +6,7 @@ Importing them takes a second of CPU, which would block an event loop: there, aw
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider
 
 _BEDROCK = "aws"
+_ELSEWHERE = re.compile(r":(free$|\d[\d.]*[bm]\b)", re.IGNORECASE)
+"""Tags of what is not the vendor's own service: a variant that costs nothing (OpenRouter), weights of some size that a
+server of one's own loads (Ollama). The tables would take some for the vendor's model."""
 _importing = threading.Lock()
 _loaded = threading.Event()
 
@@ -46,7 +50,7 @@ def published(model: str, provider: str = "") -> Iterator[tuple[Provider, ModelI
     vendor, _, bare = model.rpartition("/")
     guesses = ((model, None), (bare, vendor), (bare, None), (bare, _BEDROCK))
     served = ((model, provider),) if provider else ()
-    for name, provider_id in served + guesses:
+    for name, provider_id in served + (() if _ELSEWHERE.search(model) else guesses):
         try:
             yield snapshot.find_provider_model(name, None, provider_id or None, None)
         except LookupError:

@@ -60,6 +60,16 @@ def test_a_price_is_that_of_the_provider_that_serves_the_model(server: str, prov
     assert price_of("gpt-4o", provider_at(server)) == price_of("gpt-4o")
 
 
+@pytest.mark.parametrize(
+    "model", ["deepseek-r1:8b", "deepseek-r1:1.5B", "deepseek-r1:8b-q4_K_M", "deepseek/deepseek-r1:free"]
+)
+def test_what_only_shares_a_models_name_is_not_taken_for_it(model: str) -> None:
+    """Weights on a server of one's own, or a variant that costs nothing."""
+    assert price_of("deepseek/deepseek-r1") is not None
+    assert (price_of(model), window_of(model)) == (None, None)
+    assert price_of(model, provider_at("openrouter.ai")) is None
+
+
 @pytest.mark.parametrize("model", ["", "/", "no-such-model", "vendor/no-such-model"])
 def test_an_unknown_model_has_no_price(model: str) -> None:
     assert price_of(model) is None
