@@ -97,6 +97,7 @@ def test_a_models_window_and_prices_are_those_of_the_tables(capsys: pytest.Captu
     assert "window       200,000 tokens" in known
     assert "input        $3 for a million tokens, $6 above 200,000 tokens" in known
     assert "cache read   $0.3 for a million tokens" in known
+    assert "source       anthropic:claude-sonnet-4-5 of genai-prices " in known
     assert "window       not known: give max_context_tokens as a number" in unknown
     assert "prices       not known: Budget(max_cost=...) needs price=..." in unknown
 

@@ -195,7 +195,7 @@ def _prices(price: Price) -> Iterator[str]:
     if price.write_for_an_hour is not None:
         yield f"  for an hour  {_dollars(price.write_for_an_hour)}"
     yield f"  output       {_dollars(price.output)}"
-    yield f"  source       {price.source}"
+    yield f"  source       {price.provider}:{price.model} of {price.source}"
 
 
 def _dollars(rate: Rate | None) -> str:
