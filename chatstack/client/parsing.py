@@ -6,6 +6,7 @@ import copy
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -64,7 +65,7 @@ class OutputShape:
             value = self._value_of(said)
         except Exception as error:
             is_json = _is_json(unfenced(said) or "") or _is_json(said)
-            why = f"does not fit{_misfit(str(error))}" if is_json else "is not JSON"
+            why = f"does not fit{self._misfit(error)}" if is_json else "is not JSON"
             raise self._wrong(f"{_WHY.get(reason, '')}{why}", answer) from error
         fields: dict[str, Any] = {**msgspec.structs.asdict(answer), "parsed": value}
         return ParsedResponse(**fields)
@@ -79,12 +80,27 @@ class OutputShape:
                 raise
         return self._read(inner)
 
+    def _misfit(self, error: Exception) -> str:
+        """Return the path and the fault that an error of msgspec's or pydantic's names, never the answer's own text; ""
+        for others."""
+        pydantic: Any = sys.modules.get("pydantic")
+        if pydantic is None or not isinstance(error, pydantic.ValidationError):
+            return _told_by_msgspec(str(error))
+        first = cast("Any", error).errors(include_context=False, include_input=False)[0]
+        names = self.schema.schema  # what it does not have is a key of the answer's
+        parts = [
+            f"[{each}]" if isinstance(each, int) else f".{each}" if f'"{each}"' in names else "[...]"
+            for each in first["loc"]
+        ]
+        path = f"at `${''.join(parts)}`" if parts else ""
+        fault = first["type"] if "url" in first else ""  # others are a class's own
+        return "".join(f": {each}" for each in (path, fault) if each)
+
     def _wrong(self, why: str, answer: ChatResponse) -> OutputError:
         return OutputError(f"output_type={self.schema.name}: the answer {why}", text=answer.text, response=answer)
 
 
-def _misfit(told: str) -> str:
-    """Return the path and the fault that a ``msgspec`` error names, never the answer's own text; "" for others."""
+def _told_by_msgspec(told: str) -> str:
     if told == _UNWRAPPED:
         return f": {told}"
     place, expected, missing = _PLACE.search(told), _EXPECTED.search(told), _MISSING.search(told)

@@ -17,6 +17,7 @@ from typing import Annotated, Any, cast
 import msgspec
 import pydantic
 import pytest
+from pydantic_core import PydanticCustomError
 
 from chatstack import (
     ChatOptions,
@@ -146,7 +147,16 @@ def test_what_a_class_says_by_itself_stays_out_of_it() -> None:
         def __post_init__(self) -> None:
             raise ValueError(f"Expected `int` below {self.number}")
 
+    class Odd(pydantic.BaseModel):
+        number: str
+
+        @pydantic.field_validator("number")
+        @classmethod
+        def _is_odd(cls, number: str) -> str:
+            raise PydanticCustomError(cast("Any", number), cast("Any", number))
+
     assert "hunter2" not in str(unfit('{"number": "hunter2"}', Even))
+    assert str(unfit('{"number": "hunter2"}', Odd)).endswith("does not fit: at `$.number`")
 
 
 @BOTH
@@ -168,10 +178,14 @@ def test_what_a_class_says_by_itself_stays_out_of_it() -> None:
         (dict[str, Any], '{"result":{"a":"hunter2"}}', ": expected an object with the one field `value`"),
         (Mood, '{"value":"hunter2"}', ""),
         (Flight | Train, '{"value":{"type":"hunter2"}}', ": at `$.type`"),
-        (Cat, '{"kind":"cat","name":["hunter2"]}', ""),
-        (Cat | Dog, '{"value":{"kind":"hunter2"}}', ""),
-        (Bounded, '{"count":-1}', ""),
-        (Scores, '{"value":["hunter2"]}', ""),
+        (Cat, '{"kind":"cat","name":["hunter2"]}', ": at `$.name`: string_type"),
+        (Cat, '{"kind":"cat","hunter2":1}', ": at `$.name`: missing"),
+        (Cat, '"hunter2"', ": model_type"),
+        (Cat | Dog, '{"value":{"kind":"hunter2"}}', ": at `$.Cat.kind`: literal_error"),
+        (Bounded, '{"count":-1}', ": at `$.count`: greater_than"),
+        (Scores, '{"value":["hunter2"]}', ": at `$[0]`: int_parsing"),
+        (list[Cat], '{"value":[{"kind":"cat","name":1}]}', ": at `$[0].name`: string_type"),
+        (dict[str, Cat], '{"value":{"hunter2":{"kind":"cat"}}}', ": at `$[...].name`: missing"),
     ],
     ids=itertools.count(),
 )
