@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import cast
 
+from chatstack.client.json_schemas import schemas_in
 from chatstack.errors import InputError
 from chatstack.providers.extras import WireObject, decoded_object, with_extra
 from chatstack.values.messages import Message
@@ -85,8 +86,20 @@ def _declaration(tool: ToolDeclaration) -> WireObject:
     if tool.description:
         wire["description"] = tool.description
     if tool.parameters:
-        wire["parametersJsonSchema"] = decoded_object(tool.parameters, where)
+        wire["parametersJsonSchema"] = _schema(tool.parameters, where)
     return with_extra(wire, tool.extra_json, WIRE, where)
+
+
+def _schema(text: str, where: str) -> WireObject:
+    """Return a JSON schema with each constant as the enum of one value: the API passes over ``const``."""
+    schema = decoded_object(text, where)
+    left = [schema]
+    while left:
+        each = left.pop()
+        if "const" in each:
+            each["enum"] = [each.pop("const")]
+        left += schemas_in(each)
+    return schema
 
 
 def _tool_config(options: ChatOptions) -> WireObject | None:
@@ -121,7 +134,7 @@ def _generation_config(options: ChatOptions, model: str) -> WireObject:
     }
     if options.output_schema is not None:
         config["responseMimeType"] = "application/json"
-        config["responseJsonSchema"] = decoded_object(options.output_schema.schema, "output_schema.schema")
+        config["responseJsonSchema"] = _schema(options.output_schema.schema, "output_schema.schema")
     return {name: value for name, value in config.items() if value is not None}
 
 

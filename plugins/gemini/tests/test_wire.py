@@ -228,6 +228,17 @@ def test_tools_are_function_declarations_beside_those_that_run_at_google() -> No
     assert "toolConfig" not in body
 
 
+def test_a_constant_is_an_enum_of_one_value_as_gemini_passes_over_constants() -> None:
+    kind = '{"anyOf":[{"$ref":"#/$defs/Cat"},{"type":"null"}]}'
+    cat = '{"type":"object","properties":{"const":{"type":"string","const":"cat"}}}'
+    schema = f'{{"type":"object","properties":{{"pet":{kind}}},"$defs":{{"Cat":{cat}}}}}'
+    tool = ToolDeclaration("feed", "", schema)
+    body = body_of(Message.user("hi"), tools=(tool,), output_schema=OutputSchema("answer", schema))
+    declared = body["tools"][0]["functionDeclarations"][0]["parametersJsonSchema"]
+    for each in (declared, body["generationConfig"]["responseJsonSchema"]):
+        assert each["$defs"]["Cat"]["properties"] == {"const": {"type": "string", "enum": ["cat"]}}
+
+
 @pytest.mark.parametrize(
     ("choice", "config"),
     [
