@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from chatstack.client.constraints import as_msgspec_says, check_models, is_bounded_by_msgspec, is_pydantics
-from chatstack.client.json_schemas import Schema, add_items, described
+from chatstack.client.json_schemas import Schema, add_items, described, schemas_in
 from chatstack.client.loose_json import decoded_as, unfenced
 from chatstack.errors import InputError, OutputError
 from chatstack.values.requests import OutputSchema
@@ -133,7 +133,7 @@ def _shape_of(kind: Any) -> OutputShape:
         schema = {"type": "object", "properties": {_ROOT: schema}, "required": [_ROOT]}
         if definitions:
             schema["$defs"] = definitions
-    is_strict = _close(schema)
+    is_strict = _close(schema) and _is_small(schema)
     add_items(schema)
     text = msgspec.json.encode(schema).decode()
     return OutputShape(OutputSchema(name, text, strict=is_strict), read if is_object else _unwrapping(read))
@@ -232,6 +232,23 @@ def _is_strict(schema: Schema) -> bool:
         and (kind != "array" or isinstance(schema.get("items"), dict))
         and (kind != "object" or schema.get("required", None) == list(schema.get("properties", [])))
     )
+
+
+def _is_small(schema: Schema) -> bool:
+    """Return True for a schema of the size that OpenAI's strict mode takes: up to 5,000 properties and 1,000 values of
+    enums, 120,000 characters in the names of both, and 15,000 in an enum of more than 250 values."""
+    properties: list[str] = []
+    values: list[str] = []
+    left = [schema]
+    while left:
+        each = left.pop()
+        own = [str(value) for value in each.get("enum", ())]
+        if len(own) > 250 and sum(map(len, own)) > 15_000:
+            return False
+        values += own
+        properties += each.get("properties", ())
+        left += schemas_in(each)
+    return len(properties) <= 5_000 and len(values) <= 1_000 and sum(map(len, properties + values)) <= 120_000
 
 
 def _is_json(text: str) -> bool:

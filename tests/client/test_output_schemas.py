@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import typing
 from typing import Any, cast
 
 import jsonschema  # type: ignore[import-untyped]
+import msgspec
 import pydantic
 import pytest
 from openai.lib._pydantic import to_strict_json_schema
@@ -93,6 +95,28 @@ def test_where_it_says_strict_it_is_what_strict_mode_demands(kind: Any) -> None:
 def test_where_strict_mode_would_refuse_it_is_not_asked_for(kind: Any) -> None:
     assert shape_of(kind).schema.strict is False
     assert demanded(schema_of(kind)) != []
+
+
+def texts(count: int, size: int) -> Any:
+    return typing.Literal[tuple(f"{number:0{size}}" for number in range(count))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_strict"),
+    [
+        (texts(1_000, 9), True),
+        (texts(1_001, 9), False),
+        (msgspec.defstruct("Two", [("a", texts(500, 9)), ("b", texts(501, 9))]), False),
+        (texts(250, 99), True),
+        (texts(251, 99), False),
+        (msgspec.defstruct("Wide", [(f"field_{number}", int) for number in range(5_000)]), True),
+        (msgspec.defstruct("Wider", [(f"field_{number}", int) for number in range(5_001)]), False),
+        (msgspec.defstruct("Long", [(f"field_{number:0100}", int) for number in range(1_200)]), False),
+    ],
+    ids=itertools.count(),
+)
+def test_what_is_too_large_for_strict_mode_is_not_asked_for_in_it(kind: Any, is_strict: bool) -> None:
+    assert shape_of(kind).schema.strict is is_strict
 
 
 @pytest.mark.parametrize("kind", [Cat, Parent, Bounded])
