@@ -1,4 +1,4 @@
-"""JSON as small models write it: in a fence, or with numbers in quotes. Accepted only if the type leaves no doubt."""
+"""JSON as small models write it: in a fence, numbers and lists in quotes. Accepted only if the type leaves no doubt."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from msgspec import inspect
 from chatstack.client.json_schemas import types_in
 
 _FENCE = "```"
+_WRITTEN_TWICE = re.compile(
+    r"Expected `(?:array|object)(?: \| (?:array|object|null))*`, got `str` - at `\$\.([^.\[`]+)`"
+)
 _NUMBER = re.compile(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?")
 
 
@@ -27,7 +30,8 @@ def decoded_as(
     """Decode a JSON text as a value of that type.
 
     If it does not fit as it is, a code fence around it is removed, and text is read as the number, boolean or null that
-    the type asks for, if the type allows no text. Raises the ``msgspec.DecodeError`` of the plain reading.
+    the type asks for, if the type allows no text; so is a field's text as a list or an object. Raises the
+    ``msgspec.DecodeError`` of the plain reading.
     """
     try:
         return msgspec.json.decode(text, type=kind, dec_hook=dec_hook)
@@ -52,9 +56,30 @@ def decoded_as(
             named = msgspec.to_builtins(read, enc_hook=enc_hook, str_keys=True)
             if any(_is_time_of_number(each, made) for each, made in _leaves(given, named)):
                 raise failure
-    except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
-        raise failure from None
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
+        opened = _opened(text, str(error))
+        if opened is None:
+            raise failure from None
+        try:
+            return decoded_as(kind, opened, dec_hook=dec_hook, enc_hook=enc_hook)
+        except msgspec.DecodeError:
+            raise failure from None
     return read
+
+
+def _opened(text: str, told: str) -> str | None:
+    """Return an object with the list or object that a field of it is to be and has as text, ``{"tags": "[1]"}``; None
+    where that is not what was told."""
+    found = _WRITTEN_TWICE.fullmatch(told)
+    if found is None:
+        return None
+    try:
+        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        inner = msgspec.json.decode(fields[found[1]], type=str)
+        msgspec.json.decode(inner, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, KeyError, RecursionError):  # the second, as a class may say anything
+        return None
+    return msgspec.json.encode({**fields, found[1]: msgspec.Raw(inner)}).decode()
 
 
 def _leaves(given: object, taken: object) -> Iterator[tuple[object, object]]:

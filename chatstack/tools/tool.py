@@ -105,7 +105,7 @@ class Tool(Generic[P, R_co]):
     def arguments_from(self, json_text: str) -> dict[str, Any]:
         """Return the validated arguments. Raises ``msgspec.ValidationError`` or ``DecodeError``, naming the path.
 
-        Tolerates a code fence around them, and a number in quotes for a parameter that takes no text.
+        Tolerates a code fence around them, and a number, list or object in quotes for a parameter that takes no text.
         """
         text = json_text.strip() or "{}"
         if self.arguments is None:

@@ -70,6 +70,31 @@ def test_text_is_the_number_that_the_type_asks_for(kind: Any, text: str, value: 
     assert type(found) is type(value)
 
 
+class Trip(msgspec.Struct, rename="camel", kw_only=True):
+    all_days: list[int] = []
+    stays: list[Place] | None = None
+    seats: dict[str, int] | None = None
+    first: Place | None = None
+    big: int = 0
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'{"allDays": "[1, 2]"}', Trip(all_days=[1, 2])),
+        (r'{"allDays": " [\"1\"]\n", "big": "5", "seats": "{\"a\": 2}"}', Trip(all_days=[1], big=5, seats={"a": 2})),
+        (
+            r'{"stays": "[{\"city\": \"[1]\", \"metres\": 1, \"days\": []}]", "big": 98765432109876543210}',
+            Trip(stays=[Place("[1]", 1.0, [])], big=98765432109876543210),
+        ),
+        (r'{"first": "{\"city\": \"x\", \"metres\": 1, \"days\": []}"}', Trip(first=Place("x", 1.0, []))),
+        ('```json\n{"allDays": "[1]"}\n```', Trip(all_days=[1])),
+    ],
+)
+def test_text_of_a_field_is_the_list_or_object_that_the_type_asks_for(text: str, value: Trip) -> None:
+    assert read(Trip, text) == value
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
@@ -77,6 +102,7 @@ def test_text_is_the_number_that_the_type_asks_for(kind: Any, text: str, value: 
         (str | None, '"null"'),
         (str, '"true"'),
         (dict[str, str], '{"a": "1"}'),
+        (dict[str, list[int] | str], '{"a": "[1]"}'),
     ],
 )
 def test_text_stays_text_where_the_type_allows_it(kind: Any, text: str) -> None:
@@ -110,6 +136,13 @@ def test_text_stays_text_where_the_type_allows_it(kind: Any, text: str) -> None:
         (set[float], '["nan", 1]'),
         (dict[float, float], '{"1": "nan"}'),
         (dict[float, int], '{"nan": "1"}'),
+        (Trip, '{"allDays": "1"}'),
+        (Trip, '{"allDays": "1, 2"}'),
+        (Trip, '{"allDays": "[1"}'),
+        (Trip, '{"allDays": ""}'),
+        (Trip, '{"allDays": "{}"}'),
+        (Trip, '{"allDays": "[\\"x\\"]"}'),
+        (Trip, '{"allDays": "' + "[" * 5_000 + '"}'),
     ],
 )
 def test_where_there_is_doubt_it_is_refused_as_it_would_have_been(kind: Any, text: str) -> None:

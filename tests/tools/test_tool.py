@@ -557,6 +557,7 @@ def drive(kilometres: float, stops: list[int], note: str = "", toll: bool | None
     "text",
     [
         '{"kilometres": "22", "stops": ["1", 2]}',
+        '{"kilometres": "22", "stops": "[1, 2]"}',
         '```json\n{"kilometres": 22, "stops": [1, 2]}\n```',
         '```\n{"kilometres": "22.0", "stops": [1, "2"], "toll": "null"}\n```',
     ],
