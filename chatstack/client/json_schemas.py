@@ -20,6 +20,7 @@ _TIMES: dict[tuple[type, bool | None], tuple[str, str]] = {
 }
 """Forms that msgspec reads and does not tell, by type and ``tz``: else a model writes "10:00", or a date alone. It is a
 pattern where a moment has no time zone, as no format of JSON schema is for that."""
+_TYPES: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 _BELOW = (("item_type", "items"), ("value_type", "additionalProperties"))
 _NAMED = ("properties", "$defs", "definitions", "patternProperties")
 _LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
@@ -46,16 +47,21 @@ def described(kind: Any, hook: Callable[[type], Schema] | None = None) -> tuple[
     return schema, definitions
 
 
-def add_items(schema: Schema) -> None:
-    """Say in every array what its items are, with the same meaning: OpenAI refuses a request that declares one without,
-    and reads no ``prefixItems``."""
+def add_types(schema: Schema) -> None:
+    """Say in every array what its items are, and in every enum of what type, with the same meaning: OpenAI refuses a
+    request that declares an array without, and reads no ``prefixItems``; Kimi refuses an enum without, Gemini passes
+    over it."""
+    values = cast("list[object]", schema.get("enum", [schema["const"]] if "const" in schema else []))
+    if values and "type" not in schema and all(type(each) in _TYPES for each in values):
+        types = sorted({_TYPES[type(each)] for each in values})
+        schema["type"] = types[0] if len(types) == 1 else types
     kind = schema.get("type")
     if "array" in (kind if isinstance(kind, list) else [kind]) and not isinstance(schema.get("items"), dict):
         ahead = cast("list[Schema]", schema.get("prefixItems") or [])
         choices = [each for position, each in enumerate(ahead) if each not in ahead[:position]]
         schema["items"] = {"anyOf": choices} if len(choices) > 1 else dict(*choices)
     for below in schemas_in(schema):
-        add_items(below)
+        add_types(below)
 
 
 def schemas_in(schema: Schema) -> list[Schema]:

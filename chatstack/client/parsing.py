@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from chatstack.client.constraints import as_msgspec_says, check_models, is_bounded_by_msgspec, is_pydantics
-from chatstack.client.json_schemas import Schema, add_items, described, schemas_in
+from chatstack.client.json_schemas import Schema, add_types, described, schemas_in
 from chatstack.client.loose_json import decoded_as, unfenced
 from chatstack.errors import InputError, OutputError
 from chatstack.values.requests import OutputSchema
@@ -42,7 +42,6 @@ _STRICT_WORDS = frozenset(
 )
 _STRICT_FORMATS = frozenset({"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"})
 """String formats that OpenAI's strict mode takes; it refuses a schema with any other format or keyword."""
-_TYPES: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 _NOT_READ = {"length": "was cut off by a limit", "refused": "was refused"}
 _WHY = {"tool_calls": "is a call of tools, and ", "paused": "was paused, and "}
 
@@ -133,8 +132,8 @@ def _shape_of(kind: Any) -> OutputShape:
         schema = {"type": "object", "properties": {_ROOT: schema}, "required": [_ROOT]}
         if definitions:
             schema["$defs"] = definitions
+    add_types(schema)
     is_strict = _close(schema) and _is_small(schema)
-    add_items(schema)
     text = msgspec.json.encode(schema).decode()
     return OutputShape(OutputSchema(name, text, strict=is_strict), read if is_object else _unwrapping(read))
 
@@ -191,7 +190,7 @@ def _inlined(schema: Schema) -> Schema:
 
 def _close(schema: Schema) -> bool:
     """Normalise a schema for providers, with the same meaning: objects allow no other properties, unions are ``anyOf``,
-    an enum names its type, and optional values are null instead of absent.
+    and optional values are null instead of absent.
 
     Return True if it then fits strict modes: every property required, no free keys, no keyword that they lack.
     """
@@ -200,10 +199,6 @@ def _close(schema: Schema) -> bool:
         schema["anyOf"] = schema.pop("oneOf")
     if "$ref" in schema and len(schema) > 1:
         schema["anyOf"] = [{"$ref": schema.pop("$ref")}]
-    choices = cast("list[object]", schema.get("enum", [schema["const"]] if "const" in schema else []))
-    if choices and "type" not in schema and all(type(each) in _TYPES for each in choices):
-        types = sorted({_TYPES[type(each)] for each in choices})
-        schema["type"] = types[0] if len(types) == 1 else types
     properties = cast("dict[str, Schema] | None", schema.get("properties"))
     if properties is not None:
         schema["additionalProperties"] = False

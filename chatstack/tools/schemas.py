@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from chatstack.client.json_schemas import add_items, described
+from chatstack.client.json_schemas import add_types, described
 from chatstack.errors import WiringError
 
 Field: TypeAlias = tuple[str, Any] | tuple[str, Any, Any]
@@ -43,7 +43,7 @@ def schema_of(arguments: type[msgspec.Struct], called: str) -> str:
     own.pop("title", None)
     if components:
         own["$defs"] = components
-    add_items(own)
+    add_types(own)
     return msgspec.json.encode(own).decode()
 
 
@@ -55,7 +55,7 @@ def declarable(schema: Mapping[str, object]) -> str:
     arguments has to check which go together.
     """
     made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))
-    add_items(made)
+    add_types(made)
     own = dict(made.get("properties") or {})  # many remote tools without parameters have none
     moved: dict[str, Any] = {word: made.pop(word) for word in _NOT_AT_TOP if word in made}
     forms: dict[str, list[Any]] = {}

@@ -22,17 +22,18 @@ def declared(parameters: dict[str, Any]) -> dict[str, Any]:
 HERE = {"properties": {"kind": {"const": "here"}, "all": {"type": "array"}}, "required": ["kind"]}
 THERE = {"properties": {"kind": {"const": "there"}, "at": {"type": "string"}}}
 BOTH = {
-    "kind": {"anyOf": [{"const": "here"}, {"const": "there"}]},
+    "kind": {"anyOf": [{"const": "here", "type": "string"}, {"const": "there", "type": "string"}]},
     "all": {"type": "array", "items": {}},
     "at": {"type": "string"},
 }
+NOT_HERE = {"kind": {"const": "there", "type": "string"}, "at": {"type": "string"}}
 
 
 @pytest.mark.parametrize(
     ("given", "found"),
     [
         ({"anyOf": [HERE, THERE]}, {"properties": BOTH}),
-        ({"oneOf": [{"$ref": "#/$defs/there"}], "$defs": {"there": THERE}}, {"properties": THERE["properties"]}),
+        ({"oneOf": [{"$ref": "#/$defs/there"}], "$defs": {"there": THERE}}, {"properties": NOT_HERE}),
         ({"anyOf": [HERE, THERE], "properties": {"kind": {}}}, {"properties": {**BOTH, "kind": {}}}),
         ({"allOf": [HERE, {"if": THERE}], "required": ["n"]}, {"required": ["n", "kind"]}),
         ({"anyOf": [{"required": ["a"]}], "properties": {"a": {}}}, {"properties": {"a": {}}}),
@@ -62,7 +63,24 @@ def test_what_may_not_stand_at_the_top_is_told_in_the_description(demand: dict[s
 def test_a_schema_from_elsewhere_says_what_the_items_of_its_arrays_are() -> None:
     """OpenAI refuses each request that declares an array without; what merely looks like one is left alone."""
     given = {"items": {"type": ["array", "null"]}, "type": {"enum": ["array"], "default": {"type": "array"}}}
-    assert declared({"properties": given})["properties"] == {**given, "items": {"type": ["array", "null"], "items": {}}}
+    assert declared({"properties": given})["properties"] == {
+        "items": {"type": ["array", "null"], "items": {}},
+        "type": {"enum": ["array"], "default": {"type": "array"}, "type": "string"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({"enum": ["a", "b"]}, "string"),
+        ({"enum": [1, None, "a"]}, ["integer", "null", "string"]),
+        ({"const": True}, "boolean"),
+        ({"enum": ["a"], "type": ["string", "null"]}, ["string", "null"]),
+    ],
+)
+def test_a_schema_from_elsewhere_says_of_what_type_its_enums_are(given: dict[str, Any], kind: object) -> None:
+    """Kimi refuses each request that declares one without."""
+    assert declared({"properties": {"enum": given}})["properties"]["enum"] == {**given, "type": kind}
 
 
 @pytest.mark.parametrize("parameters", [{"anyOf": True}, {"anyOf": [True]}, {"properties": [1]}])

@@ -146,7 +146,7 @@ def test_a_coroutine_function_is_known_as_such() -> None:
             },
         ),
         (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
-        (Literal["a", "b"], {"enum": ["a", "b"]}),
+        (Literal["a", "b"], {"enum": ["a", "b"], "type": "string"}),
         (str | None, {"anyOf": [{"type": "string"}, {"type": "null"}]}),
         (date, {"type": "string", "format": "date"}),
         (uuid.UUID, {"type": "string", "format": "uuid"}),
