@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import threading
 
 import pytest
@@ -141,3 +142,34 @@ def test_a_summary_is_kept_and_found_from_several_threads() -> None:
     for thread in threads:
         thread.join()
     assert found == [summary] * 8
+
+
+def test_levels_are_looked_up_while_other_threads_keep_some() -> None:
+    memory, talk, failed = ContextMemory(), [Message.user(f"{number}") for number in range(4_000)], list[Exception]()
+    for length in range(1, 3_000):
+        memory.set_level("guard", memory.recognise(talk[:length]), 1)
+
+    def keep() -> None:
+        for length in range(3_000, 4_000):
+            memory.set_level("guard", memory.recognise(talk[:length]), 1)
+
+    def look() -> None:
+        try:
+            seen, number = memory.recognise([Message.user("another"), *talk]), 0
+            while keeping.is_alive():
+                number += 1
+                memory.level(f"layer {number}", seen)
+        except RuntimeError as error:
+            failed.append(error)
+
+    keeping, looking = threading.Thread(target=keep), threading.Thread(target=look)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        keeping.start()
+        looking.start()
+        keeping.join()
+        looking.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert failed == []

@@ -336,7 +336,7 @@ class ContextMemory(OwnCopy):
 
     def _level_of_beginning(self, owner: str, who: Recognised) -> int:
         who = who.came or who  # of an edited form: what came is digested for its choices, too
-        lengths = sorted(length for length in self._leveled if length <= who.length)
+        lengths = sorted(length for length in self._leveled.copy() if length <= who.length)  # others may add some
         links = who.links if lengths else ()
         with self._lock:
             found = (self._levels.get((owner, links[length - 1])) for length in reversed(lengths))
