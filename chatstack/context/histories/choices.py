@@ -97,3 +97,15 @@ def words_of_users(messages: tuple[Message, ...]) -> int:
         if count > MOST_WORDS:
             return 0
     return count
+
+
+def parts_of_words(messages: Sequence[Message], words: Sequence[Message]) -> int:
+    """Return how many messages at the beginning are a part of these words of users: callers send what they looked up
+    along with a question, and keep the question alone."""
+    count, sent = 0, "\n".join([message.text for message in words])
+    for message in messages[: len(words)]:
+        text = message.text.strip()
+        if message.role != "user" or not text or text not in sent:
+            break
+        count += 1
+    return count

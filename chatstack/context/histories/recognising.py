@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from chatstack.context.edits.pairing import is_interrupted
-from chatstack.context.histories.choices import common_length, words_of_users
+from chatstack.context.histories.choices import common_length, parts_of_words, words_of_users
 from chatstack.context.histories.conversations import Conversation
 from chatstack.context.histories.derived import take_forms
 from chatstack.context.histories.history import History
@@ -164,7 +164,7 @@ class Recogniser:
                 if is_its_own and len(known) == alike:
                     return _Found(history, known, alike)
                 both = alike + common_length(conversation[alike:], known[alike:])
-                if is_its_own and self._past.is_answered(who, history, conversation[both:]):
+                if is_its_own and self._goes_on(history, who, conversation[alike:]):
                     going.append(_Found(history, known, both, True))
                 if others.history is None:
                     others = _Found(history, known, both)
@@ -192,9 +192,10 @@ class Recogniser:
 
     def _goes_on(self, history: History, who: str, following: tuple[Message, ...]) -> bool:
         """Return True if a conversation goes on with the answer to its last request: these follow what that had without
-        the last words of users, of which some may come again."""
+        the last words of users, of which some may come again, or a part of them."""
         words = history.messages[len(_kept(history.messages)) :]
         then = following[common_length(following, words) :]
+        then = then[parts_of_words(then, words) :]
         return history.is_of(who) and self._past.is_answered(who, history, then)
 
     def _grown(self, found: _Found, conversation: tuple[Message, ...], who: str) -> History:
