@@ -177,9 +177,11 @@ def transport_failure(provider: str, error: BaseException, *, streaming: bool = 
 
 
 def _system_reason(error: BaseException | None) -> str:
-    """Return what the system said at the end of the chain of causes, as "Too many open files"; "" if nothing."""
-    reason = ""
-    while error is not None:
+    """Return what the system said at the end of the chain of causes, as "Too many open files"; "" if nothing. A chain
+    may go in a circle: respx raises an error from one of its own that was raised from it."""
+    reason, passed = "", set[int]()
+    while error is not None and id(error) not in passed:
+        passed.add(id(error))
         if isinstance(error, BaseExceptionGroup):  # one error for each address of a host
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
         if isinstance(error, OSError):

@@ -724,6 +724,13 @@ def test_where_no_connection_is_made_what_the_system_said_is_told(cause: Excepti
     assert str(transport_failure("openai", error)) == told
 
 
+def test_causes_that_go_in_a_circle_come_to_an_end() -> None:
+    error, between = RemoteProtocolError(), OSError(24, "Too many open files")
+    error.__cause__, between.__cause__ = between, error
+    told = "openai: no connection (RemoteProtocolError: Too many open files): check base_url and the network"
+    assert str(transport_failure("openai", error)) == told
+
+
 def test_what_the_system_said_is_told_of_a_real_connection() -> None:
     client = OpenAIChatClient("m", base_url="http://127.0.0.1:9/v1", api_key="k", max_retries=0)
     with pytest.raises(ProviderConnectionError, match="ConnectError: Connect call failed"):
