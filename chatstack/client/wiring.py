@@ -26,10 +26,10 @@ Layer: TypeAlias = Callable[..., ChatClient]
 
 class _FromContainer:
     """A placeholder for a container's instance. If a layer made by hand keeps it, its first use raises an error that
-    says so."""
+    says so. It merely lacks private names: inspection of a module asks every object in it for some."""
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
         raise WiringError(
             f"a layer was made without what its container supplies ({name!r} is asked of it); give it, or build the "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import inspect
 import pickle
 import subprocess
 import sys
@@ -307,6 +308,12 @@ def test_what_a_container_supplies_is_asked_of_it_and_missed_where_there_is_none
         stack.build()
     with pytest.raises(WiringError, match="made without what its container supplies"):
         _ = Counting(ScriptedClient()).ledger.total
+
+
+def test_inspecting_a_module_that_imports_the_placeholder_is_no_use_of_it() -> None:
+    """``unittest.mock.create_autospec(module)`` asks every object in it for ``_is_coroutine``."""
+    assert not hasattr(FROM_CONTAINER, "_is_coroutine")
+    assert inspect.unwrap(FROM_CONTAINER) is FROM_CONTAINER
 
 
 def test_a_class_from_a_container_in_the_place_of_an_instance_is_refused() -> None:
