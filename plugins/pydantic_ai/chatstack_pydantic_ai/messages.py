@@ -34,6 +34,7 @@ from pydantic_ai.messages import (
 )
 
 from chatstack import File, Image, InputError, Message, Part, ProviderItem, Reasoning, Text, ToolCall
+from chatstack.context.edits.summaries import OPENING
 from chatstack.values.data_urls import data_url
 
 WIRE = "chatstack"
@@ -131,7 +132,10 @@ def from_part(part: ModelRequestPart) -> Message:
         return Message.tool(retried.tool_call_id, retried.model_response(), name=retried.tool_name, is_error=True)
     if isinstance(part, SystemPromptPart):
         return Message.system(part.content)
-    return Message.system(str(getattr(part, "content", "")), pinned=True)  # the framework's own notes
+    content = getattr(part, "content", None) or ""
+    if part.part_kind == "compaction":  # written by a model, of what users and tools said: no word of the system's
+        return Message.user(f"{OPENING}\n{content}", pinned=True)
+    return Message.system(str(content), pinned=True)  # the framework's own notes
 
 
 def from_response(response: ModelResponse) -> Message:

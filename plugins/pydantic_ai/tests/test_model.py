@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, BinaryContent, ImageUrl, NativeOutput, PromptedOutput
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
+    CompactionPart,
     FunctionToolCallEvent,
     ModelMessage,
     ModelRequest,
@@ -48,6 +49,7 @@ from chatstack import (
     WiringError,
     tool,
 )
+from chatstack.context.edits.summaries import OPENING
 from chatstack.testing import ScriptedClient
 from chatstack_pydantic_ai import ChatStackModel, PydanticAIClient
 from tests.test_wrapper import LONG, Script, called, look
@@ -304,6 +306,16 @@ def test_pictures_of_a_tool_and_uploaded_files_reach_the_provider() -> None:
     assert first.parts == (Text("what?"), pdf, Image(file_id="file_2", media_type="image/png"))
     assert one.results[0].output == (Image(data="cG5n", media_type="image/png"),)
     assert several.results[0].output == (Text("see"), Image(url="https://x.test/z.png"), Text('{"size":3}'))
+
+
+def test_a_summary_in_a_history_is_sent_as_what_somebody_said_and_not_as_a_system_message() -> None:
+    """Pydantic AI's own adapters send one as a user's text: it reports what tools said, too."""
+    provider = ScriptedClient(["fine"])
+    history = [ModelRequest([CompactionPart("The user likes trains.")]), ModelResponse([TextPart("Good.")])]
+    Agent(ChatStackModel(provider)).run_sync("Where next?", message_history=history)
+    first, *others = provider.requests[0].messages
+    assert (first.role, first.text) == ("user", f"{OPENING}\nThe user likes trains.")
+    assert [each.role for each in others] == ["assistant", "user"]
 
 
 def test_content_that_has_no_part_of_ours_is_refused() -> None:
