@@ -15,7 +15,7 @@ from chatstack.client.json_schemas import types_in
 
 _FENCE = "```"
 _WRITTEN_TWICE = re.compile(
-    r"Expected `(?:array|object)(?: \| (?:array|object|null))*`, got `str` - at `\$\.([^.\[`]+)`"
+    r"Expected `(?:array|object)(?: \| (?:array|object|null))*`, got `str`(?: - at `\$\.([^.\[`]+)`)?"
 )
 _NUMBER = re.compile(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?")
 
@@ -30,8 +30,8 @@ def decoded_as(
     """Decode a JSON text as a value of that type.
 
     If it does not fit as it is, a code fence around it is removed, and text is read as the number, boolean or null that
-    the type asks for, if the type allows no text; so is a field's text as a list or an object. Raises the
-    ``msgspec.DecodeError`` of the plain reading.
+    the type asks for, if the type allows no text; so is the whole text, or a field's, as a list or an object. Raises
+    the ``msgspec.DecodeError`` of the plain reading.
     """
     try:
         return msgspec.json.decode(text, type=kind, dec_hook=dec_hook)
@@ -68,18 +68,19 @@ def decoded_as(
 
 
 def _opened(text: str, told: str) -> str | None:
-    """Return an object with the list or object that a field of it is to be and has as text, ``{"tags": "[1]"}``; None
-    where that is not what was told."""
+    """Return the list or object that a text holds, ``"[1]"``, or an object with the one that a field of it has as text,
+    ``{"tags": "[1]"}``; None where that is not what was told."""
     found = _WRITTEN_TWICE.fullmatch(told)
     if found is None:
         return None
+    name = found[1]
     try:
-        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        inner = msgspec.json.decode(fields[found[1]], type=str)
+        fields = {} if name is None else msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        inner = msgspec.json.decode(text if name is None else fields[name], type=str)
         msgspec.json.decode(inner, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
     except (msgspec.DecodeError, KeyError, RecursionError):  # the second, as a class may say anything
         return None
-    return msgspec.json.encode({**fields, found[1]: msgspec.Raw(inner)}).decode()
+    return inner if name is None else msgspec.json.encode({**fields, name: msgspec.Raw(inner)}).decode()
 
 
 def _leaves(given: object, taken: object) -> Iterator[tuple[object, object]]:

@@ -94,10 +94,10 @@ def no_json(arguments: str) -> WireObject:
 def call_input(arguments: str) -> WireObject:
     """Return a call's arguments as the object that the wire wants.
 
-    The arguments of a call that was cut off are no object. See ``no_json``.
+    ``null`` are no arguments. Those of a call that was cut off are no object: see ``no_json``.
     """
     try:
-        return msgspec.json.decode(arguments.strip() or "{}", type=dict[str, object])
+        return msgspec.json.decode(arguments.strip() or "{}", type=dict[str, object] | None) or {}
     except (msgspec.DecodeError, RecursionError):
         return no_json(arguments)
 

@@ -105,9 +105,12 @@ class Tool(Generic[P, R_co]):
     def arguments_from(self, json_text: str) -> dict[str, Any]:
         """Return the validated arguments. Raises ``msgspec.ValidationError`` or ``DecodeError``, naming the path.
 
-        Tolerates a code fence around them, and a number, list or object in quotes for a parameter that takes no text.
+        Tolerates a code fence around them, a number, list or object in quotes for a parameter that takes no text, and
+        ``null`` for none.
         """
         text = json_text.strip() or "{}"
+        if text == "null" and not msgspec.json.decode(self.parameters, type=_Required).required:
+            text = "{}"
         if self.arguments is None:
             given: dict[str, Any] = decoded_as(dict[str, Any], text)
             for name in bound_names(self.function) & given.keys():
@@ -115,6 +118,10 @@ class Tool(Generic[P, R_co]):
             return given
         decoded = decoded_as(self.arguments, text, dec_hook=model_of, enc_hook=plain_model)
         return {name: getattr(decoded, name) for name in self.arguments.__struct_fields__}
+
+
+class _Required(msgspec.Struct):
+    required: Any = None
 
 
 @overload

@@ -47,6 +47,7 @@ def read(kind: Any, text: str) -> Any:
         (bool, '"False"', False),
         (int | None, '"null"', None),
         (list[float], '["1", 2]', [1.0, 2.0]),
+        (list[float], '"[1, 2]"', [1.0, 2.0]),
         (Literal[1, 2], '"2"', 2),
         (int | list[int], '"3"', 3),
         (

@@ -364,6 +364,7 @@ def test_arguments_go_out_as_an_object_in_their_own_order() -> None:
     ("arguments", "sent"),
     [
         ("", {}),
+        ("null", {}),
         ('{"city": "Du', {"INVALID_JSON": '{"city": "Du'}),
         ("[1]", {"INVALID_JSON": "[1]"}),
         ('{"a": NaN}', {"INVALID_JSON": '{"a": NaN}'}),

@@ -560,10 +560,23 @@ def drive(kilometres: float, stops: list[int], note: str = "", toll: bool | None
         '{"kilometres": "22", "stops": "[1, 2]"}',
         '```json\n{"kilometres": 22, "stops": [1, 2]}\n```',
         '```\n{"kilometres": "22.0", "stops": [1, "2"], "toll": "null"}\n```',
+        json.dumps('{"kilometres": 22, "stops": "[1, 2]"}'),
     ],
 )
 def test_numbers_in_quotes_and_a_fence_are_read(text: str) -> None:
     assert drive.arguments_from(text) == {"kilometres": 22.0, "stops": [1, 2], "note": "", "toll": None}
+
+
+@pytest.mark.parametrize("text", ["", " ", "null", " null\n", "{}", '"{}"'])
+def test_no_arguments_are_those_of_a_tool_that_needs_none(text: str) -> None:
+    """Some models and servers write null for them."""
+
+    @tool
+    def rest(minutes: int = 5) -> None:
+        """Rest."""
+
+    assert rest.arguments_from(text) == {"minutes": 5}
+    assert remote().arguments_from(text) == {}
 
 
 def test_text_for_text_stays_as_it_is() -> None:
@@ -577,6 +590,9 @@ def test_text_for_text_stays_as_it_is() -> None:
         ('{"kilometres": "nan", "stops": []}', r"\$\.kilometres"),
         ('{"kilometres": 1, "stops": "1, 2"}', r"\$\.stops"),
         ('{"kilometres": 1, "stops": [], "speed": "2"}', "unknown field `speed`"),
+        ("null", "Expected `object`, got `null`"),
+        ('"[1]"', "Expected `object`, got `str`"),
+        ('"to Rome"', "Expected `object`, got `str`"),
     ],
 )
 def test_what_could_mean_anything_is_still_refused_by_its_place(text: str, place: str) -> None:
