@@ -349,6 +349,27 @@ def test_an_error_event_is_the_error_that_it_names(kind: str, error: type[Except
     assert "secret" not in str(caught.value)
 
 
+def without_names(*events: Event) -> Wire:
+    wire = Wire.streaming()
+    text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    wire.answer = httpx2.Response(200, headers={"content-type": "text/event-stream"}, text=text + "data: [DONE]\n\n")
+    return wire
+
+
+@pytest.mark.parametrize("event", [{"type": "error"}, {}], ids=["Anthropic", "LiteLLM"])
+def test_an_error_without_an_event_line_is_one_too(event: Event) -> None:
+    """The SDK passes over such events; LiteLLM tells failures within a stream so."""
+    said = {**event, "error": {"type": "rate_limit_error", "message": "secret prompt"}}
+    for before in [], [START, *hello()]:
+        with pytest.raises(RateLimitError):
+            without_names(*before, said).ask()
+
+
+def test_a_stream_without_event_lines_is_an_answer() -> None:
+    response = without_names(START, {"type": "ping"}, *hello(), because("end_turn"), STOP).ask()
+    assert (response.text, response.finish_reason) == ("hello", "stop")
+
+
 def test_an_overflow_may_come_as_an_error_event() -> None:
     text = "prompt is too long: 208656 tokens > 200000 maximum"
     said: Event = {"type": "error", "error": {"type": "invalid_request_error", "message": text}}

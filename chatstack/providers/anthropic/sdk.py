@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+import msgspec
 
 from chatstack.errors import InputError, ServerError
 from chatstack.providers.anthropic.blocks import PROVIDER
@@ -139,7 +142,7 @@ async def created(client: AsyncAnthropic, body: Mapping[str, object]) -> object:
     rest = dict(body)
     names = _beta_names(rest.pop("betas", None) or ())
     create = cast("Callable[..., Awaitable[object]]", client.messages.create)
-    return await create(
+    answer: Any = await create(
         model=rest.pop("model"),
         max_tokens=rest.pop("max_tokens"),
         messages=rest.pop("messages"),
@@ -147,6 +150,35 @@ async def created(client: AsyncAnthropic, body: Mapping[str, object]) -> object:
         extra_headers=_headers(client, names),
         extra_body=rest or None,
     )
+    decoder: Any = getattr(answer, "_decoder", None)
+    if hasattr(decoder, "decode"):  # that of Bedrock's binary streams has none
+        answer._decoder = _naming(decoder.__class__)()
+    return answer
+
+
+@functools.cache
+def _naming(kind: Any) -> type[Any]:
+    """Return the SDK's decoder with a name for the events that come without an ``event`` line, as LiteLLM's errors do
+    and all events of some proxies: the SDK passes over those."""
+
+    def decode(self: Any, line: str) -> object:
+        event = kind.decode(self, line)
+        return event if event is None or event.event else type(event)(event=_name_in(event.data), data=event.data)
+
+    return type(kind.__name__, (kind,), {"decode": decode})
+
+
+def _name_in(data: str) -> str | None:
+    try:
+        fields = msgspec.json.decode(data, type=_Named)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return fields.type or ("error" if fields.error else None)
+
+
+class _Named(msgspec.Struct):
+    type: str = ""
+    error: Any = None
 
 
 def _headers(client: AsyncAnthropic, betas: str) -> dict[str, str] | None:
