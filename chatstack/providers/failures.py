@@ -7,13 +7,10 @@ it may quote the prompt. It stays on the SDK's exception, which the caller sets 
 from __future__ import annotations
 
 import json
-import math
 import re
-import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import cast
 
 from chatstack.errors import (
@@ -30,6 +27,7 @@ from chatstack.errors import (
 )
 from chatstack.providers.extras import field_of
 from chatstack.providers.overflow import Overflow, overflow_in, plausible
+from chatstack.providers.retry_after import retry_after_seconds
 
 # A server may echo the key as a code: refuse codes that begin like a key, have a hyphen, or a run as long as a key's.
 _SHOWABLE = re.compile(r"(?!sk|pk|key|bearer)(?!.*[a-z0-9]{20})[a-z0-9_.]{1,64}", re.ASCII | re.IGNORECASE)
@@ -135,7 +133,7 @@ def failure(
             provider=provider,
             status=status,
             code=shown,
-            retry_after_seconds=retry_after_seconds(headers or {}),
+            retry_after_seconds=retry_after_seconds(headers or {}, text),
         )
     return kind(message, provider=provider, status=status, code=shown)
 
@@ -218,23 +216,6 @@ def stream_ended(provider: str, missing: str) -> BrokenStreamError:
     return BrokenStreamError(
         f"{provider}: the stream ended without {missing}: the answer is not complete", provider=provider
     )
-
-
-def retry_after_seconds(headers: Mapping[str, str], *, now: float | None = None) -> float | None:
-    """Return the delay from ``retry-after-ms`` or ``Retry-After`` (seconds, or an HTTP date); None without either."""
-    lowered = {name.lower(): value for name, value in headers.items()}
-    milliseconds = _number(lowered.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    value = lowered.get("retry-after")
-    seconds = _number(value)
-    if seconds is not None or value is None:
-        return seconds
-    try:
-        then = parsedate_to_datetime(value).timestamp()
-    except (ValueError, OverflowError):
-        return None
-    return max(0.0, then - (time.time() if now is None else now))
 
 
 def _overflow(provider: str, status: int, code: str, label: str, found: Overflow) -> ContextOverflowError:
@@ -338,11 +319,3 @@ def _as_text(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**9:  # str() refuses huge ones
         return str(value)
     return value if isinstance(value, str) else ""
-
-
-def _number(value: str | None) -> float | None:
-    try:
-        number = float(value) if value is not None else None
-    except ValueError:
-        return None
-    return max(0.0, number) if number is not None and math.isfinite(number) else None

@@ -38,8 +38,9 @@ from chatstack.context.memory.stored import RecordError, restored, stored
 from chatstack.errors import InputError, ProviderError, StoreError, UnusableRecordError, WiringError
 from chatstack.loop.journal import ToolStarted
 from chatstack.providers.anthropic import AnthropicChatClient
-from chatstack.providers.failures import failure, retry_after_seconds
+from chatstack.providers.failures import failure
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
+from chatstack.providers.retry_after import retry_after_seconds
 from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.stores.sqlite import SQLiteStore
 from chatstack.stores.sqlite_journal import SQLiteJournal
@@ -136,7 +137,7 @@ def _answers() -> list[Target]:
 
 def _refused(data: bytes) -> object:
     text = data.decode("utf-8", "replace")
-    retry_after_seconds({"Retry-After": text, "retry-after-ms": text})
+    retry_after_seconds({"Retry-After": text, "retry-after-ms": text}, text)
     for status in (0, 400, 413, 429, 500):
         error = failure("x", status=status, body={"error": {"message": text}}, text=text, streaming=not status)
         assert text not in str(error) or len(text) < 40

@@ -20,9 +20,10 @@ from chatstack.errors import (
     RequestRefusedError,
     ServerError,
 )
-from chatstack.providers.failures import failure, retry_after_seconds, transport_failure
+from chatstack.providers.failures import failure, transport_failure
 from chatstack.providers.openai import OpenAIChatClient
 from chatstack.providers.overflow import Overflow
+from chatstack.providers.retry_after import retry_after_seconds
 
 DATA = (Path(__file__).resolve().parents[2] / "../shared/data").resolve() / "provider_errors.jsonl.gz"
 
@@ -653,6 +654,29 @@ def test_the_message_holds_nothing_that_the_provider_wrote() -> None:
 )
 def test_retry_after_is_read_in_all_its_spellings(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after_seconds(headers, now=60.0) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("Limit 1, Used 1. Please try again in 2m59.56s. Visit https://x.dev", 179.56),
+        ("Please try again in 6ms.", 0.006),
+        ("Please retry in 34.074824224s.", 34.074824224),
+        ("Please retry after 20 seconds.", 20.0),
+        ("Try again in 1 hour, 5 minutes and 1 second", 3901.0),
+        ("Please wait for 2 Minutes", 120.0),
+        ("try again in 1d2h", 93_600.0),
+        ("Please try again in a minute", None),
+        ("try again in 3 months", None),
+        ("Limit: 3 requests per 10s", None),
+    ],
+)
+def test_the_time_to_wait_may_be_told_in_words(text: str, seconds: float | None) -> None:
+    assert retry_after_seconds({}, text) == (None if seconds is None else pytest.approx(seconds))
+    assert retry_after_seconds({"retry-after": "7"}, text) == 7.0
+    said = failure("openai", body={"code": "rate_limit_exceeded", "message": text}, streaming=True)
+    assert isinstance(said, RateLimitError)
+    assert said.retry_after_seconds == retry_after_seconds({}, text)
 
 
 def test_a_rate_limit_carries_the_time_to_wait() -> None:
