@@ -152,7 +152,7 @@ class IterativeRun(Closing):
             context.is_finalizing = journal.started.is_final
         else:
             context.is_finalizing = self._loop.allowance.used(self._account) >= self._loop.pressure
-        turn.count(context.iteration, self)
+        turn.count(context.iteration, self._account)  # not the run itself: a dropped one would wait for the collector
         turn.tell("iteration_started", self._loop.name, numbers={"iteration": context.iteration})
         iteration = Iteration(self._loop, context, journal, self._account, self._calls_left())
         span = self._iteration_span()
