@@ -179,6 +179,15 @@ def test_the_published_window_is_that_of_the_provider_that_serves_the_model() ->
     assert of(Windows(), provider) == Windows().known(provider) == 128_000
 
 
+@pytest.mark.parametrize(
+    ("model", "window"),
+    [("gpt-5-mini", 272_000), ("openai/gpt-5.2", 272_000), ("gpt-5.4", 922_000), ("gpt-5.3", 128_000)],
+)
+def test_of_gpt_5_it_is_what_openai_takes_as_input(model: str, window: int) -> None:
+    """The published windows count 128,000 tokens of output, beyond which every request is refused."""
+    assert window_of(model) == window
+
+
 def test_nobody_knows_the_window_of_a_model_that_is_nowhere() -> None:
     assert of(Windows(), ScriptedClient()) is None
     assert of(Windows(), Layer(None)) is None
