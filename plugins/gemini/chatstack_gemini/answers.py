@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import cast
 
+from chatstack.errors import ServerError
 from chatstack.providers.assembly import digest_for_ids
 from chatstack.providers.extras import WireObject, as_list, as_object, object_or_empty
 from chatstack.providers.failures import stream_ended
@@ -26,6 +27,9 @@ FINISHES: Mapping[str, FinishReason] = {
         "refused",
     ),
 }
+
+_FAILURES = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
+"""Reasons of answers that Gemini took back, as the model had written no valid call, or none of a declared tool."""
 
 
 class AnswerFold:
@@ -75,7 +79,8 @@ class AnswerFold:
                     yield update
 
     def ended(self, raw: object) -> Iterator[ChatUpdate]:
-        """Yield the last updates. Raises ``BrokenStreamError`` if the answer is not complete."""
+        """Yield the last updates. Raises ``BrokenStreamError`` if the answer is not complete, and ``ServerError`` if it
+        has failed without a word: to the caller it would be an empty answer."""
         if not self.is_complete:
             raise stream_ended(PROVIDER, "a finishReason")
         self._join()
@@ -84,13 +89,17 @@ class AnswerFold:
         message = Message(
             "assistant", tuple(part_from_wire(part, f"{made}_{at}") for at, part in enumerate(self._parts))
         )
+        reason = str(self._candidate.get("finishReason") or "")
+        if reason in _FAILURES and not (message.text or message.calls):
+            told = f"the model wrote no valid answer ({reason}): ask again"
+            raise ServerError(f"{PROVIDER}: {told}", provider=PROVIDER, code=reason)
         for part in message.parts:
             if not isinstance(part, (Text, Reasoning)):
                 yield ChatUpdate(part=part)
         yield ChatUpdate(
             message_done=message,
             usage=rest_of(self._usage, self._told),
-            finish_reason=self._finish_reason(message),
+            finish_reason=self._finish_reason(reason, message),
             response_id=response_id,
             model=str(self._fields.get("modelVersion") or ""),
             raw=raw,
@@ -122,8 +131,7 @@ class AnswerFold:
         if self._pieces:
             self._parts[-1]["text"] = "".join(self._pieces)
 
-    def _finish_reason(self, message: Message) -> FinishReason:
-        reason = str(self._candidate.get("finishReason") or "")
+    def _finish_reason(self, reason: str, message: Message) -> FinishReason:
         if not reason:
             return "refused"
         return "tool_calls" if reason == "STOP" and message.calls else FINISHES.get(reason, "other")

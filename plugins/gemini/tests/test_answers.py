@@ -10,7 +10,7 @@ import pytest
 from google.genai import types
 from standin import check_request, chunk
 
-from chatstack.errors import BrokenStreamError
+from chatstack.errors import BrokenStreamError, ServerError
 from chatstack.testing.provider_server import Delivery, ReceivedRequest, ScriptedServer, ServerReply
 from chatstack.values.messages import Message
 from chatstack.values.parts import Image, ProviderItem, Reasoning, Text, ToolCall
@@ -164,6 +164,16 @@ def test_usage_of_the_input_is_told_as_the_answer_begins_and_adds_up() -> None:
 def test_each_finish_reason_is_ours(told: str, reason: str) -> None:
     answer, _ = answered(reply_of(chunk([{"text": "x"}], finishReason=told), stream=True), stream=True)
     assert answer.finish_reason == reason
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("parts", [[], [{"text": "Hm", "thought": True}], [{"text": "", "thoughtSignature": "+/8/"}]])
+@pytest.mark.parametrize("told", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"])
+def test_an_answer_that_gemini_took_back_is_a_failure_and_not_an_empty_answer(
+    told: str, parts: list[Fields], stream: bool
+) -> None:
+    with pytest.raises(ServerError, match=told):
+        answered(reply_of(chunk(parts, finishReason=told), stream=stream), stream=stream)
 
 
 @pytest.mark.parametrize("stream", [False, True])
