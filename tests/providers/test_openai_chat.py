@@ -343,11 +343,17 @@ def test_a_choice_that_ends_in_an_error_is_one() -> None:
         streamed(chunk(content="be"), failed)
 
 
-@pytest.mark.parametrize("reason", ["error", "network_error", "insufficient_system_resource"])
-def test_a_finish_reason_that_says_that_the_answer_failed_is_an_error(reason: str) -> None:
-    with pytest.raises(ServerError, match=reason):
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        *((each, each) for each in ("error", "network_error", "insufficient_system_resource")),
+        ("function_call_filter: MALFORMED_FUNCTION_CALL", "MALFORMED_FUNCTION_CALL"),
+    ],
+)
+def test_a_finish_reason_that_says_that_the_answer_failed_is_an_error(reason: str, told: str) -> None:
+    with pytest.raises(ServerError, match=told):
         streamed(chunk(content="half an ans"), chunk(reason))
-    with pytest.raises(ServerError, match=reason):
+    with pytest.raises(ServerError, match=told):
         whole({"choices": [{"message": {"content": "half an ans"}, "finish_reason": reason}]})
 
 

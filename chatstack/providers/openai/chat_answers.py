@@ -82,7 +82,8 @@ class ChatAnswer:
                     self._told = update.usage
                 yield update
             reason = text_in(choice, "finish_reason")
-            error = choice.get("error") or ({"type": "server_error", "code": reason} if reason in FAILURES else None)
+            failed = reason.removeprefix("function_call_filter: ")
+            error = choice.get("error") or ({"type": "server_error", "code": failed} if failed in FAILURES else None)
             if error:  # before its finish reason counts: a failed answer is not complete
                 raise failure(PROVIDER, body={"error": error}, streaming=streaming)
             self.finish_reason = reason or self.finish_reason

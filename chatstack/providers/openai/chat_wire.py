@@ -71,8 +71,15 @@ _FINISHES: dict[str, FinishReason] = {
     "content_filter": "refused",
     "sensitive": "refused",  # Z.ai
 }
-FAILURES = frozenset({"error", "network_error", "insufficient_system_resource"})
-"""Finish reasons of compatible servers for an answer that failed on the way: Mistral and OpenRouter, Z.ai, DeepSeek."""
+FAILURES = frozenset({
+    "error",
+    "network_error",
+    "insufficient_system_resource",
+    "MALFORMED_FUNCTION_CALL",
+    "UNEXPECTED_TOOL_CALL",
+})  # fmt: skip
+"""Finish reasons of compatible servers for an answer that failed on the way: Mistral and OpenRouter, Z.ai, DeepSeek,
+and Google behind "function_call_filter: "."""
 
 
 def request_to_wire(
