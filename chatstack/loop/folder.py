@@ -12,9 +12,9 @@ import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from chatstack.client.options import absolute_path
 from chatstack.errors import WiringError, WorkspaceError
 from chatstack.loop import below
 from chatstack.loop.paths import file_path, folder_path, shown
@@ -51,7 +51,7 @@ class FolderWorkspace:
                 layer="FolderWorkspace",
                 parameter="root",
             )
-        self.root = Path(root).absolute()
+        self.root = absolute_path("FolderWorkspace", root=root)
         try:
             self._root = below.root_at(self.root)
         except (OSError, ValueError) as error:

@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from chatstack.client.options import PositiveInt, check_arguments
+from chatstack.client.options import PositiveInt, absolute_path, check_arguments
 from chatstack.errors import WiringError
 from chatstack.stores import table
 from chatstack.stores.opening import OpenedOnce
@@ -48,7 +48,7 @@ class SQLiteStore:
         self.max_records = max_records
         self._clock = clock
         # Absolute: whoever changes the folder later still has this file.
-        self._opened = OpenedOnce(str(self.path), partial(_Decisions, self.path.absolute()))
+        self._opened = OpenedOnce(str(self.path), partial(_Decisions, absolute_path("SQLiteStore", path=path)))
 
     async def find(self, owner: str, links: Sequence[bytes]) -> tuple[bytes, bytes] | None:
         """Return the last of these links that has a record, and the record. See ``DecisionStore``."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from chatstack.client.options import absolute_path
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.errors import StoreError, WiringError
 from chatstack.loop.journal import Entry, histories
@@ -41,7 +42,8 @@ class SQLiteJournal:
             raise WiringError(f"SQLiteJournal: path={path!r} must name a file", parameter="path")
         self.path = Path(path)
         # Absolute: whoever changes the folder later still has this file.
-        self._opened = OpenedOnce(str(self.path), partial(SQLiteThread, self.path.absolute(), _FORM))
+        whole = absolute_path("SQLiteJournal", path=path)
+        self._opened = OpenedOnce(str(self.path), partial(SQLiteThread, whole, _FORM))
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder(Entry).decode
 

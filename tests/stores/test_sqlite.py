@@ -22,8 +22,10 @@ import pytest
 from chatstack import ChatStackError, WiringError
 from chatstack.context.memory.sharing import DecisionStore, Found, Kept, SharedDecisions
 from chatstack.errors import StoreError
+from chatstack.loop.folder import FolderWorkspace
 from chatstack.stores import sqlite, sqlite_file, table
 from chatstack.stores.sqlite import SQLiteStore
+from chatstack.stores.sqlite_journal import SQLiteJournal
 from tests.context.test_sharing import FIRST, HISTORY, LINKS, SECOND
 
 T = TypeVar("T")
@@ -281,6 +283,22 @@ def test_whoever_changes_the_folder_keeps_the_file(tmp_path: Path, monkeypatch: 
 
     assert done(work, Path("decisions.db")) == (link(1), b"record")
     assert [each.name for each in (tmp_path / "below").iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("make", "option"), [(SQLiteStore, "path"), (SQLiteJournal, "path"), (FolderWorkspace, "root")]
+)
+def test_a_relative_path_in_a_folder_that_is_gone_says_what_to_give(
+    make: Callable[[str], object], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(WiringError, match=f": {option}='here' is relative .* absolute path") as caught:
+        make("here")
+    assert caught.value.parameter == option
+    make(str(tmp_path / "here"))
 
 
 def test_a_record_that_is_used_often_is_written_to_once_an_hour(path: Path) -> None:
