@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections.abc import Mapping
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 _SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
@@ -26,10 +27,11 @@ def retry_after_seconds(headers: Mapping[str, str], text: str = "", *, now: floa
     if seconds is not None:
         return seconds
     try:
-        then = parsedate_to_datetime(value or "").timestamp()
+        then = parsedate_to_datetime(value or "")
+        then = then.replace(tzinfo=then.tzinfo or UTC)  # "-0000" (RFC 5322) is UTC, not the zone of this machine
+        return max(0.0, then.timestamp() - (time.time() if now is None else now))
     except (ValueError, OverflowError):
         return _seconds_in(text)
-    return max(0.0, then - (time.time() if now is None else now))
 
 
 def _seconds_in(text: str) -> float | None:

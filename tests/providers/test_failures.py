@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import pickle
+import time
 from pathlib import Path
 from typing import Any
 
@@ -654,6 +655,17 @@ def test_the_message_holds_nothing_that_the_provider_wrote() -> None:
 )
 def test_retry_after_is_read_in_all_its_spellings(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after_seconds(headers, now=60.0) == seconds
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone of the process cannot be changed")
+@pytest.mark.parametrize("zone", [" -0000", ""])
+def test_a_date_without_a_zone_is_utc_wherever_it_is_read(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "XXX8")
+        time.tzset()
+        seconds = retry_after_seconds({"Retry-After": f"Thu, 01 Jan 1970 00:01:40{zone}"}, now=60.0)
+    time.tzset()
+    assert seconds == 40.0
 
 
 @pytest.mark.parametrize(
