@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections.abc import Callable, Hashable, Sequence
 from itertools import takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -17,7 +16,7 @@ import msgspec
 
 from chatstack.client.protocol import ProviderInfo
 from chatstack.lru import Lru
-from chatstack.tokens.caching import CACHED_FROM
+from chatstack.tokens.caching import CACHED_FROM, seconds_since_boot
 from chatstack.tokens.prices import cache_seconds
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest, DeclaredTool, ToolDeclaration
@@ -61,7 +60,7 @@ class PromptCaches:
     """The latest calls of conversations, each with what it left in its provider's cache. Bounded; may be called from
     several threads. ``clock`` gives seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = seconds_since_boot) -> None:
         self.clock = clock
         self._calls: Lru[int, _Left] = Lru(_MOST_CALLS)
         self._reporting: Lru[Hashable, bool] = Lru(_MOST_CALLS)

@@ -5,6 +5,7 @@ Source: the price lists and documentation of Anthropic (5 minutes) and OpenAI (G
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 CACHE_READ: Final = 0.1
@@ -17,3 +18,13 @@ CACHE_SECONDS: Final = 300.0
 LONG_CACHE_WRITE: Final = 2.0
 LONG_CACHE_SECONDS: Final = 3_600.0
 """Lifetime of a cache that is paid for to live longer, as Anthropic offers it."""
+
+_CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+
+
+def seconds_since_boot() -> float:
+    """Return the seconds that have passed, those included in which the machine slept: a cache expires in these, too.
+
+    ``time.monotonic`` stands still while Linux or macOS sleep. On macOS, ``CLOCK_MONOTONIC`` does not.
+    """
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)

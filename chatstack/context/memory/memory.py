@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
@@ -26,6 +25,7 @@ from chatstack.context.memory.readings import Readings
 from chatstack.context.memory.sharing import DecisionStore, SharedDecisions
 from chatstack.errors import WiringError
 from chatstack.lru import Lru
+from chatstack.tokens.caching import seconds_since_boot
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions
@@ -65,7 +65,7 @@ class ContextMemory(OwnCopy):
         max_megabytes: PositiveFloat = 256,
         max_entries: PositiveInt = 100_000,
         max_messages: PositiveInt = 100_000,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = seconds_since_boot,
         store: DecisionStore | None = None,
         scope: str = "",
         store_timeout_seconds: PositiveFloat = 0.25,
