@@ -147,4 +147,14 @@ def _made(settings: Settings) -> ASGIApp:
 
 def _log() -> None:
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s", level=logging.INFO)
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    server = logging.getLogger("uvicorn.error")
+    server.setLevel(logging.WARNING)
+    server.addFilter(_tells_a_fault)
+
+
+def _tells_a_fault(record: logging.LogRecord) -> bool:
+    """Return False for the traceback of what was cancelled. Only the end of the server does that: uvicorn says so, and
+    how many answers were open."""
+    error = record.exc_info[1] if record.exc_info else None
+    is_lifespan = record.getMessage().rstrip().endswith("CancelledError")  # told as text
+    return not (is_lifespan or isinstance(error, asyncio.CancelledError))

@@ -165,6 +165,37 @@ def test_a_signal_lets_open_answers_end_and_takes_no_new_ones(told: signal.Signa
         assert not re.search("Traceback|ERROR", process.stderr.read())
 
 
+@pytest.mark.parametrize(
+    ("told", "workers"),
+    [((signal.SIGTERM,), "1"), ((signal.SIGTERM,), "2"), ((signal.SIGINT, signal.SIGINT), "1")],
+    ids=str,
+)
+def test_an_answer_that_is_cut_off_by_the_end_is_no_traceback(told: tuple[signal.Signals, ...], workers: str) -> None:
+    async def endless(seen: Seen, wire: Wire) -> None:
+        import asyncio
+
+        await wire.raw(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        await wire.chunk(STREAMS["chat"][0])
+        await asyncio.sleep(60)
+
+    arguments = ("--workers", workers, "--drain-seconds", "1" if told == (signal.SIGTERM,) else "60")
+    with upstream(endless) as api, running("--observe", api.url, *arguments) as (process, url):
+        sent = body("chat", SHORT, stream=True)
+        with httpx2.stream("POST", f"{url}/v1/chat/completions", content=sent, timeout=60) as got:
+            pieces = got.iter_raw()
+            next(pieces)
+            for each in told:
+                process.send_signal(each)
+                time.sleep(0.3)
+            with pytest.raises(httpx2.TransportError):
+                list(pieces)
+        process.wait(30)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert "Traceback" not in said
+        assert "interrupted" in said or "Cancel 1 running task(s)" in said
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_what_was_traced_last_is_sent_before_it_ends(workers: str) -> None:
     async def collect(seen: Seen, wire: Wire) -> None:
