@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,15 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: i
     assert captured.err.count("\n") == 1
     assert CONTROLS.search(captured.err.removesuffix("\n")) is None
     return captured.err.removesuffix("\n")
+
+
+def without_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if only the files of the package were there, as in a copy, a zip file, or a frozen app."""
+
+    def from_name(name: str) -> metadata.Distribution:
+        if name == "chatstack-core":
+            raise metadata.PackageNotFoundError(name)
+        return found(name)
+
+    found = metadata.Distribution.from_name
+    monkeypatch.setattr(metadata.Distribution, "from_name", from_name)

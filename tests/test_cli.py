@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chatstack.cli import COMMANDS, main
-from tests.command_line import HOSTILE, error_of
+from tests.command_line import HOSTILE, error_of, without_metadata
 from tests.workbench.replay.conversations import assistant, conversation, user, write_lines
 
 ONE = conversation(user("hello"), assistant("hi"))
@@ -43,6 +43,16 @@ def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[s
 
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"chatstack {version('chatstack-core')}\n"
+
+
+def test_a_bundle_without_metadata_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the files of the package are there: a copy, a zip file, a frozen app."""
+    without_metadata(monkeypatch)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == "chatstack of a bundle without metadata\n"
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert "What the extras need is not known: the metadata of chatstack-core is not there." in shown
 
 
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

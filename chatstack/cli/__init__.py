@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn, Protocol, TypeAlias, cast
 
 from chatstack.cli.interrupts import interrupts_kept
-from chatstack.cli.terminal import missing_extra, printable
+from chatstack.cli.terminal import missing_extra, own_version, printable
 from chatstack.values.errors import ChatStackError
 
 GROUP = "chatstack.commands"
@@ -98,9 +98,7 @@ def _run(arguments: list[str]) -> int:
     parser = _parser(next((each for each in arguments if not each.startswith("-")), ""))
     chosen = parser.parse_args(arguments)
     if chosen.version:
-        from importlib.metadata import version
-
-        sys.stdout.write(f"chatstack {version('chatstack-core')}\n")
+        sys.stdout.write(f"chatstack {own_version()}\n")
         return 0
     run = getattr(chosen, "run", None)
     if run is None:

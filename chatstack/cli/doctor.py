@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import TYPE_CHECKING, NamedTuple
 
-from chatstack.cli.terminal import printable
+from chatstack.cli.terminal import own_version, printable
 
 if TYPE_CHECKING:
     from chatstack.cli import Subparsers
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 
 def report(models: list[str]) -> Iterator[str]:
     """Yield the lines of the report."""
-    yield f"chatstack {metadata.version(_DISTRIBUTION)} on Python {platform.python_version()}"
+    yield f"chatstack {own_version()} on Python {platform.python_version()}"
     yield ""
     yield "Extras"
     found = requirements()
@@ -117,8 +117,12 @@ def report(models: list[str]) -> Iterator[str]:
 
 
 def requirements() -> list[Requirement]:
-    """Return what the extras need, by the metadata of the installed distribution."""
-    found = [_REQUIREMENT.match(each) for each in metadata.requires(_DISTRIBUTION) or ()]
+    """Return what the extras need, by the metadata of the installed distribution; nothing if there is none."""
+    try:
+        needed = metadata.requires(_DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        needed = []
+    found = [_REQUIREMENT.match(each) for each in needed]
     return [
         Requirement(each["extra"], each["name"], version, each["range"].strip(), _fits(version, each["range"]))
         for each in found
@@ -209,7 +213,9 @@ def _missing(found: list[Requirement]) -> Iterator[str]:
     lacking = [extra for extra in FOR if not all(each.fits for each in found if each.extra == extra)]
     left_out = " (but `peers`, which only `replay --peers` needs)" if "peers" in lacking else ""
     lacking = [extra for extra in lacking if extra != "peers"]  # not in all: only for comparisons
-    if lacking:
+    if not found:
+        yield "What the extras need is not known: the metadata of chatstack-core is not there."
+    elif lacking:
         yield f"Missing: pip install '{_DISTRIBUTION}[{','.join(lacking)}]' for all that is above."
     else:
         yield f"All extras are installed{left_out}."

@@ -50,6 +50,16 @@ def counted(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
+def own_version() -> str:
+    """Return the version of chatstack; "of a bundle without metadata" where only its files are, as in a frozen app."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("chatstack-core")
+    except PackageNotFoundError:
+        return "of a bundle without metadata"
+
+
 def _left_of(found: re.Match[str]) -> str:
     """Return the payload of a control string that has no terminator: it is text, after all.
 

@@ -16,7 +16,7 @@ import pytest
 from chatstack.cli import main
 from chatstack.workbench.replay.reading.recordings import Recording
 from chatstack.workbench.replay.tuning.halves import halves_of, of_part
-from tests.command_line import CONTROLS, HOSTILE, error_of
+from tests.command_line import CONTROLS, HOSTILE, error_of, without_metadata
 from tests.workbench.replay.conversations import data_file, recordings_in, write_lines
 from tests.workbench.replay.errands import errands
 from tests.workbench.replay.test_parallel import linux
@@ -204,6 +204,15 @@ def test_where_nothing_keeps_what_is_wanted_the_nearest_is_told_and_nothing_writ
     assert "None of 1 settings that were tried keeps what is wanted: 100 % found, 100 % of the far ones." in told
     assert "The nearest, with " in told
     assert "Nothing is written." in told
+
+
+def test_what_took_so_long_is_written_by_a_bundle_without_metadata_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_metadata(monkeypatch)
+    path, mine = talks(tmp_path / "talks.jsonl"), tmp_path / "mine.toml"
+    assert main(tune(path, "--write", mine, "--window", "90000", "--trials", "1")) == 0
+    assert "of a bundle without metadata" in mine.read_text()
 
 
 def test_recordings_that_never_outgrow_the_window_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatstack.cli.progress_bar import Progress
-from chatstack.cli.terminal import make_console, printable
+from chatstack.cli.terminal import make_console, own_version, printable
 from chatstack.errors import InputError
 from chatstack.workbench.replay.arguments import (
     STDOUT,
@@ -206,8 +206,6 @@ def _tuned(arguments: argparse.Namespace, passes: _Passes) -> Tuned:
 
 
 def _report(tuned: Tuned, arguments: argparse.Namespace, files: Sequence[str], messages: Console) -> None:
-    from importlib.metadata import version
-
     from chatstack.workbench.replay.report import report_json
     from chatstack.workbench.replay.table import print_table, report_broken
     from chatstack.workbench.replay.tuning.pipeline_files import pipeline_text
@@ -221,7 +219,7 @@ def _report(tuned: Tuned, arguments: argparse.Namespace, files: Sequence[str], m
     for line in tuned.lines():
         console.print(line)
     if tuned.best.is_feasible:
-        remarks = tuned.remarks(files, version("chatstack-core"))
+        remarks = tuned.remarks(files, own_version())
         text = pipeline_text(tuned.config, target.suffix.lower(), remarks)
         try:
             write("--write", target, text)
