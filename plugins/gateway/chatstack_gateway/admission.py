@@ -10,6 +10,9 @@ from chatstack_gateway.headers import KEYS, TOKEN, Headers, value_of
 from chatstack_gateway.refusals import Refusal
 from chatstack_gateway.settings import Settings, is_loopback
 
+_APPS = frozenset({"app", "tauri", "vscode-file", "vscode-webview"})
+"""Schemes of the pages that programs on this machine bring along, as editors' plugins do. No site can have them."""
+
 
 def refused(settings: Settings, headers: Headers, *, by_browser: bool = False) -> Refusal | None:
     """Return the answer for somebody who may not ask; None for all others. A browser shows the token as a password."""
@@ -26,12 +29,16 @@ def _who(settings: Settings, headers: Headers, *, by_browser: bool) -> Refusal |
             return Refusal(401, "the gateway wants its token, in the header x-chatstack-token", is_final=True)
         return None
     # Without a token everybody on this machine may ask. A page in a browser there is not this machine's own.
-    if not is_loopback(_host_of(value_of(headers, b"host"))):
+    if not is_loopback(_host_of(f"//{value_of(headers, b'host')}")):
         return Refusal(403, "the gateway answers to the names of this machine alone", is_final=True)
     origin = value_of(headers, b"origin")
-    if origin and not is_loopback(urlsplit(origin).hostname or ""):
+    if origin and not _is_of_this_machine(origin):
         return Refusal(403, "the gateway answers no pages from elsewhere", is_final=True)
     return None
+
+
+def _is_of_this_machine(origin: str) -> bool:
+    return origin.partition(":")[0] in _APPS or is_loopback(_host_of(origin))
 
 
 def is_admin(settings: Settings, headers: Headers) -> bool:
@@ -82,9 +89,9 @@ def _equal(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-def _host_of(host: str) -> str:
-    """Return the name in a Host header, without the port."""
+def _host_of(url: str) -> str:
+    """Return the name of a host, without the port; "" if it cannot be read."""
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        return urlsplit(url).hostname or ""
     except ValueError:
         return ""

@@ -127,14 +127,21 @@ def test_another_address_wants_a_token(host: str) -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    [{"origin": "https://evil.example"}, {"host": "evil.example"}, {"host": "evil.example:8080"}, {"origin": "null"}],
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "https://["},
+        {"origin": "null"},
+        {"host": "evil.example"},
+        {"host": "evil.example:8080"},
+    ],
 )
 def test_pages_of_strangers_are_refused(headers: dict[str, str]) -> None:
     with upstream(answer) as api, serving(Settings(Upstream(api.url), key=OWN)) as gateway:
         assert ask(gateway.url, "chat", body("chat", SHORT), **headers).status_code == 403
         assert httpx2.get(f"{gateway.url}/v1/models", headers=headers).status_code == 403
         assert not api.requests
-        assert ask(gateway.url, "chat", body("chat", SHORT), origin="http://localhost:3000").status_code == 200
+        for own in ("http://localhost:3000", "app://obsidian.md", "vscode-webview://0a1b", "tauri://localhost"):
+            assert ask(gateway.url, "chat", body("chat", SHORT), origin=own).status_code == 200
 
 
 def test_secrets_are_taken_without_the_white_space_around_them(monkeypatch: pytest.MonkeyPatch) -> None:
