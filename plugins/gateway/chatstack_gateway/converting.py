@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from chatstack import ChatOptions, ChatRequest, File, Image, Message, ProviderItem, Reasoning, Text, ToolResult
 from chatstack.errors import InputError
+from chatstack.providers.anthropic.native import drop_clearing_of_thinking
 from chatstack.providers.extras import extra_fields, object_or_empty
 from chatstack.providers.wires import PROVIDERS, Form, write_request
 from chatstack.values.parts import Part
@@ -30,6 +31,7 @@ _SAYS_NOTHING: tuple[object, ...] = (None, False, 0, "", [], {})
 _NO_EFFECT = frozenset(
     {"metadata", "user", "store", "service_tier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"}
     | {"safety_identifier", "cache_control", "stream_options", "inference_geo", "thinking", "prediction"}
+    | {"client_metadata", "usage"}  # of Codex; of clients of OpenRouter, which ask for the cost by it
 )
 _SHARED = ("metadata", "user", "store", "service_tier", "prompt_cache_key", "safety_identifier", "top_logprobs")
 """Fields that both of OpenAI's wires have."""
@@ -46,7 +48,7 @@ _DEFAULTS: Mapping[str, Sequence[object]] = {
 }
 _SEEN = ("context", "citations", "input_examples")
 """Fields of Anthropic's documents and tools that the model is shown, or that ask for something."""
-_REASONING = {"effort", "summary", "generate_summary"}
+_REASONING = {"effort", "summary", "generate_summary", "context"}
 _ANY_JSON = {"type": "json_object"}
 _HOTTEST = 1.0
 
@@ -70,6 +72,7 @@ def convertible(
     """Return the request, read from that body, as the other API can be asked it; ``model`` stands in the place of the
     caller's. Raises ``UnsayableError``."""
     rest = dict(request.options.extra)
+    drop_clearing_of_thinking(rest)  # as that of earlier answers does not go on
     schema = _schema(came, rest, request.options.output_schema, api)
     kept = _kept(came, api, rest)
     options = request.options.but(

@@ -134,17 +134,21 @@ def test_what_says_nothing_of_the_answer_is_left_out(form: str, api: Any) -> Non
             "verbosity": "medium",
             "prediction": {"type": "content", "content": "x"},
             "metadata": {"a": "b"},
+            "usage": {"include": True},
         },
         "messages": {
             "metadata": {"user_id": "u"},
             "thinking": {"type": "adaptive"},
             "stop_sequences": [],
             "speed": "standard",
+            "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
         },
         "responses": {
             "truncation": "disabled",
             "include": ["reasoning.encrypted_content"],
             "text": {"format": {"type": "text"}},
+            "client_metadata": {"x-codex-installation-id": "i"},
+            "reasoning": {"context": "all_turns", "summary": "auto"},
         },
     }[form]
     with upstream(answer) as there, serving(Settings(Upstream(there.url), api=api)) as gateway:
