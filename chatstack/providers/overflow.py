@@ -84,6 +84,8 @@ _SENTENCES = tuple(
         # LM Studio: keep the first 5003 tokens when [...] loaded with context length of only 4096 tokens
         rf"keep the first {_ACTUAL} tokens when .{{0,80}}?context length of only {_LIMIT} tokens",
         # The size, then the limit
+        # vLLM: The prompt (total length 25938) is too long to fit into the model (context length 4096)
+        rf"prompt \(total length {_ACTUAL}\) is too long to fit into the model \(context length {_LIMIT}\)",
         # llama.cpp: request (5003 tokens) exceeds the available context size (4096 tokens)
         # Anthropic: prompt is too long: 208656 tokens > 200000 maximum
         # Google: input token count is 40000 but model only supports up to 32768

@@ -235,6 +235,12 @@ OVERFLOWS = [
         2_048,
     ),
     ("The prompt is longer than the maximum context length", None, None),
+    (
+        "The prompt (total length 25938) is too long to fit into the model (context length 4096). Make sure that "
+        "`max_model_len` is no smaller than the number of text tokens plus multimodal tokens.",
+        25_938,
+        4_096,
+    ),
 ]
 
 
