@@ -9,11 +9,13 @@ from starlette.types import Send
 
 from chatstack import ChatResponse, ChatStream
 from chatstack.providers.extras import object_or_empty
+from chatstack.providers.retry_after import retry_after_seconds
 from chatstack_gateway.answer_events import AnswerWriter
 from chatstack_gateway.answer_forms import writer_for
 from chatstack_gateway.converting import UnsayableError
 from chatstack_gateway.exchange import CURRENT, Exchange
 from chatstack_gateway.gateway import Gateway
+from chatstack_gateway.headers import as_mapping
 from chatstack_gateway.kept_answers import kept_writer
 from chatstack_gateway.positions import written
 from chatstack_gateway.refusals import Refusal, refusal_of
@@ -120,7 +122,8 @@ class HandingOn:
 
 
 def refusal_for(error: Exception) -> Refusal:
-    """Return the answer for an error, with the status and the words of upstream's own, if it is upstream's."""
+    """Return the answer for an error, with the status and the words of upstream's own, if it is upstream's, and what
+    that says about trying again."""
     if isinstance(error, UnsayableError):
         return error.refusal
     found = refusal_of(error)
@@ -129,4 +132,11 @@ def refusal_for(error: Exception) -> Refusal:
         return found
     status = told.status if told.status >= 400 else found.status
     message = found.message if found.code == "context_length_exceeded" else told.reason or found.message
-    return replace(found, status=status, message=message, is_final=found.is_final and status < 500)
+    headers = as_mapping(told.headers)
+    return replace(
+        found,
+        status=status,
+        message=message,
+        retry_after_seconds=retry_after_seconds(headers),
+        is_final=(found.is_final and status < 500) or headers.get("x-should-retry") == "false",
+    )

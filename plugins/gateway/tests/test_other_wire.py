@@ -236,6 +236,20 @@ def test_an_upstreams_refusal_is_told_in_the_callers_wire(form: str, api: Any, s
         assert len(there.requests) == 1
 
 
+@pytest.mark.parametrize("status", [429, 503, 529])
+@pytest.mark.parametrize(("form", "api"), PAIRS)
+def test_what_upstream_says_about_trying_again_goes_on(form: str, api: Any, status: int) -> None:
+    async def refuse(seen: Seen, wire: Wire) -> None:
+        told = b"retry-after: 7\r\nx-should-retry: false\r\ncontent-type: application/json\r\n"
+        await wire.whole(b'{"error": {"message": "busy"}}', status, told.decode())
+
+    with upstream(refuse) as there, serving(Settings(Upstream(there.url), api=api), clearing) as gateway:
+        content = body(form, history(4)).replace(b'"odd"', b'"metadata"').replace(b"[\n  1.0\n ]", b"{}")
+        got = ask(gateway.url, form, content)
+    said = got.status_code, got.headers.get("retry-after"), got.headers.get("x-should-retry")
+    assert said == (status, "7", "false"), got.text
+
+
 @pytest.mark.parametrize(("form", "api"), PAIRS)
 def test_an_overflow_is_sent_again_with_less(form: str, api: Any) -> None:
     async def play(seen: Seen, wire: Wire) -> None:
