@@ -14,7 +14,7 @@ from tests.sources import statements_below, tree_of
 ROOT = Path(chatstack.__file__).parent
 
 ORDER = (
-    *("forks", "lru", "semconv", "values", "errors"),
+    *("forks", "lru", "semconv", "values", "errors", "paths"),
     *("client", "plugins", "tokens", "telemetry"),
     *("stack", "providers"),
     *("context/edits", "context/shapes", "context/histories", "context/memory", "context/requests"),

@@ -15,12 +15,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import os
 import types
 import typing
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -135,17 +133,6 @@ def check_value(owner: str, name: str, value: object, hint: object, *, is_shown:
             check_value(owner, f"{name}.{key}", inside, choice.choices[key])
     elif not _fits(value, hint):
         raise wrong(owner, name, value if is_shown else type(value), wanted(hint))
-
-
-def absolute_path(owner: str, **given: str | os.PathLike[str]) -> Path:
-    """Return the path in that option from the root on: the same file, whoever changes the current folder later. Raises
-    ``WiringError`` where that folder has been deleted."""
-    ((name, path),) = given.items()
-    try:
-        return Path(path).absolute()
-    except OSError as error:
-        told = f"{name}={str(path)!r} is relative to the current folder, which is gone: give an absolute path"
-        raise WiringError(f"{owner}: {told}", layer=owner, parameter=name) from error
 
 
 def _as_table(value: object) -> dict[str, object] | None:

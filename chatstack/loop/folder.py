@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from chatstack.client.options import absolute_path
 from chatstack.errors import WiringError, WorkspaceError
 from chatstack.loop import below
 from chatstack.loop.paths import file_path, folder_path, shown
 from chatstack.loop.workspace import Quotas, content_digest, digest_of, encoded, is_below, missing
+from chatstack.paths import absolute_path
 
 _COARSEST_CLOCK_NS = 2_000_000_000
 """Coarsest tick of a file system's clock: two changes of a file within one tick look like one."""

@@ -12,8 +12,9 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from chatstack.client.options import PositiveInt, absolute_path, check_arguments
+from chatstack.client.options import PositiveInt, check_arguments
 from chatstack.errors import WiringError
+from chatstack.paths import absolute_path
 from chatstack.stores import table
 from chatstack.stores.opening import OpenedOnce
 from chatstack.stores.sqlite_file import SQLiteThread

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from chatstack.client.options import absolute_path
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.errors import StoreError, WiringError
 from chatstack.loop.journal import Entry, histories
+from chatstack.paths import absolute_path
 from chatstack.stores.opening import OpenedOnce
 from chatstack.stores.sqlite_file import FileForm, SQLiteThread, Transaction
 
