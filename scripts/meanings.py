@@ -155,6 +155,8 @@ ATTRIBUTES = {
     "gen_ai.usage.output_tokens": "Output tokens as the provider reported them",
     "gen_ai.usage.reasoning.output_tokens": "Output tokens that were reasoning",
     "gen_ai.workflow.name": "`name` of the loop",
+    "openai.request.service_tier": "`service_tier` of the options' `extra`, where the API is OpenAI's",
+    "openai.response.service_tier": "The service tier that answered, where the API is OpenAI's; costs go by it",
     "server.address": "The provider's host",
     "server.port": "The provider's port",
     "chatstack.cache.miss_reason": (

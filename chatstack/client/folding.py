@@ -12,14 +12,14 @@ _NO_USAGE = Usage()
 class Fold:
     """Adds up updates to the whole answer."""
 
-    __slots__ = ("answer", "applied", "finish", "id", "messages", "model", "overhead", "raw", "rounds", "usage")
+    __slots__ = ("answer", "applied", "finish", "id", "messages", "model", "overhead", "raw", "rounds", "tier", "usage")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.usage = self.overhead = _NO_USAGE
         self.answer: ChatResponse | None = None
         self.finish: FinishReason | None = None
-        self.id = self.model = ""
+        self.id = self.model = self.tier = ""
         self.rounds = 0
         self.applied: tuple[AppliedEdit, ...] = ()
         self.raw: object = None
@@ -44,6 +44,7 @@ class Fold:
         if update.finish_reason is not None:
             self.finish = update.finish_reason
             self.id, self.model, self.raw = update.response_id, update.model, update.raw
+            self.tier = update.service_tier
         self.answer = None
 
     def response(self) -> ChatResponse:
@@ -58,5 +59,6 @@ class Fold:
                 rounds=self.rounds + 1,
                 applied_edits=self.applied,
                 raw=self.raw,
+                service_tier=self.tier,
             )
         return self.answer

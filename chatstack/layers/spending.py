@@ -111,12 +111,12 @@ class Allowance:
             )
         return price
 
-    def price_of_answer(self, model: str, asked: Price | None) -> Price | None:
-        """Return the price of the model that answered, which may differ from the requested one; ``asked``, the price of
-        that, if it is not known."""
-        if asked is None or self.price is not None or not model:
+    def price_of_answer(self, model: str, asked: Price | None, tier: str = "") -> Price | None:
+        """Return the price of the model that answered, in the service tier that did; both may differ from what was
+        asked for. ``asked``, the price of that, if it is not known."""
+        if asked is None or self.price is not None or not (model or tier):
             return asked
-        answered = price_of(model, asked.provider)
+        answered = price_of(model or asked.model, asked.provider, tier)
         return asked if answered is None or _dollars(Usage(1, 1), answered) is None else answered
 
 
@@ -138,7 +138,7 @@ class Meter:
     def count(self, update: ChatUpdate) -> None:
         """Add the usage that the update tells, if any."""
         if update.usage is not None or update.overhead_usage is not None:
-            price = self.allowance.price_of_answer(update.model, self.asked)
+            price = self.allowance.price_of_answer(update.model, self.asked, update.service_tier)
             if update.usage is not None:
                 self.account.add(update.usage, price, before=self._told)
                 self._told += update.usage

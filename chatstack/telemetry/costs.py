@@ -15,7 +15,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from chatstack import semconv
 from chatstack.forks import renewed_in_child
 from chatstack.telemetry.spans import Value
-from chatstack.tokens.prices import price_of
+from chatstack.tokens.prices import Price, price_of
 from chatstack.tokens.published import provider_at
 from chatstack.values.responses import Usage
 
@@ -31,7 +31,7 @@ class Costs:
     """
 
     def __init__(self, meter: metrics.Meter) -> None:
-        self._waiting: deque[tuple[tuple[str, ...], Usage, Mapping[str, Value]]] = deque(maxlen=_MOST_WAITING)
+        self._waiting: deque[tuple[tuple[str, ...], str, Usage, Mapping[str, Value]]] = deque(maxlen=_MOST_WAITING)
         self._sums: dict[tuple[tuple[str, Value], ...], Decimal] = {}
         self._is_loaded = False
         self._lock = threading.Lock()
@@ -42,12 +42,12 @@ class Costs:
         """Make a new lock in a forked child, where no thread holds the old one."""
         self._lock = threading.Lock()
 
-    def add(self, models: tuple[str, ...], usage: Usage, labels: Mapping[str, Value]) -> None:
-        """Add a call, at the price of the first of those models that has one."""
+    def add(self, models: tuple[str, ...], tier: str, usage: Usage, labels: Mapping[str, Value]) -> None:
+        """Add a call, at the price of the first of those models that has one, in the service tier that served it."""
         if self._is_loaded:
-            self._count(models, usage, labels)
+            self._count(models, tier, usage, labels)
         else:
-            self._waiting.append((models, usage, labels))
+            self._waiting.append((models, tier, usage, labels))
 
     def _observe(self, options: CallbackOptions) -> Iterable[Observation]:
         while self._waiting:
@@ -60,9 +60,9 @@ class Costs:
         with self._lock:
             return [Observation(float(dollars), dict(labels)) for labels, dollars in self._sums.items()]
 
-    def _count(self, models: tuple[str, ...], usage: Usage, labels: Mapping[str, Value]) -> None:
+    def _count(self, models: tuple[str, ...], tier: str, usage: Usage, labels: Mapping[str, Value]) -> None:
         provider = provider_at(str(labels.get(semconv.SERVER_ADDRESS, "")))
-        costs = (_dollars(model, usage, provider) for model in models if model)
+        costs = (_dollars(price_of(model, provider, tier), usage) for model in models if model)
         dollars = next((cost for cost in costs if cost is not None), None)
         if dollars is not None:
             key = tuple(sorted(labels.items()))
@@ -84,9 +84,8 @@ def costs_of(provider: metrics.MeterProvider) -> Costs:
         return found
 
 
-def _dollars(model: str, usage: Usage, provider: str) -> Decimal | None:
-    """Return the price of a call; without a published price, a cache write costs as much as input."""
-    price = price_of(model, provider)
+def _dollars(price: Price | None, usage: Usage) -> Decimal | None:
+    """Return the cost of a call; without a published price, a cache write costs as much as input."""
     if price is None:
         return None
     found = price.of_usage(usage)

@@ -217,7 +217,7 @@ class _ModelCall:
 
     def _say(self, answer: ChatResponse, error: str) -> None:
         telemetry, span = self._telemetry, self._span
-        known = {**_answer_attributes(answer), **self._cleared_natively(answer)}
+        known = {**_answer_attributes(answer, self._info), **self._cleared_natively(answer)}
         if span.is_recording():
             span.set_attributes(known)
             if telemetry.captures_on_spans:
@@ -252,7 +252,7 @@ class _ModelCall:
         instruments.chat_tokens.record(usage.input_tokens, {**labels, semconv.TOKEN_TYPE: "input"})
         instruments.chat_tokens.record(usage.output_tokens, {**labels, semconv.TOKEN_TYPE: "output"})
         if self._telemetry.measures:
-            instruments.costs.add((answer.model, self._model), usage, {**labels})
+            instruments.costs.add((answer.model, self._model), answer.service_tier, usage, {**labels})
             self._measure_cache(usage, labels)
 
     def _measure_cache(self, usage: Usage, labels: Mapping[str, Value]) -> None:
@@ -293,17 +293,25 @@ def _request_attributes(
         semconv.REQUEST_SEED: options.seed,
         semconv.REQUEST_REASONING_LEVEL: options.reasoning_effort,
         semconv.REQUEST_STOP_SEQUENCES: list(options.stop) if options.stop else None,
+        semconv.REQUEST_SERVICE_TIER: _tier_asked(request, info),
         semconv.OUTPUT_TYPE: "json" if options.output_schema is not None else None,
         semconv.ITERATION: turn.round if turn is not None else None,
     }
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _answer_attributes(answer: ChatResponse) -> dict[str, Value | Sequence[str]]:
+def _tier_asked(request: ChatRequest, info: ProviderInfo) -> str | None:
+    """Return the service tier that was asked for, which the conventions have for OpenAI's APIs alone."""
+    tier = request.options.extra.get("service_tier")
+    return tier if info.name == "openai" and isinstance(tier, str) and tier != "auto" else None
+
+
+def _answer_attributes(answer: ChatResponse, info: ProviderInfo) -> dict[str, Value | Sequence[str]]:
     usage, overhead = answer.usage, answer.overhead_usage
     known: dict[str, Value | Sequence[str] | None] = {
         semconv.RESPONSE_ID: answer.id or None,
         semconv.RESPONSE_MODEL: answer.model or None,
+        semconv.RESPONSE_SERVICE_TIER: (info.name == "openai" and answer.service_tier) or None,
         semconv.RESPONSE_FINISH_REASONS: [answer.finish_reason] if answer.finish_reason else None,
         semconv.USAGE_INPUT: usage.input_tokens or None,
         semconv.USAGE_OUTPUT: usage.output_tokens or None,

@@ -155,14 +155,16 @@ class Price(msgspec.Struct, frozen=True):
 
 
 @functools.lru_cache(maxsize=256)
-def price_of(model: str, provider: str = "") -> Price | None:
+def price_of(model: str, provider: str = "", tier: str = "") -> Price | None:
     """Return today's price of a model at the provider that serves it (``provider_at``), else at the one that its name
-    tells. A vendor before a slash, as routers write it, is understood.
+    tells. A vendor before a slash, as routers write it, is understood. ``tier`` is the service tier, as an answer tells
+    it; where it has no price of its own, the usual one counts.
 
     None when the model or its price is not in the tables, or the extra is not installed.
     """
+    served = {"service_tier": tier, "speed": tier} if tier else None  # the latter is how Anthropic calls it
     for owner, found in published(model, provider):
-        price = price_from(owner.id, found.id, found.get_prices(datetime.now(UTC)))
+        price = price_from(owner.id, found.id, found.get_prices(datetime.now(UTC), served))
         if price is not None:
             return price
     return None

@@ -186,6 +186,7 @@ class ToolTurn:
             rounds=self.round + 1,
             applied_edits=tuple(edit for each in answers for edit in each.applied_edits),
             raw=last.raw,
+            service_tier=last.service_tier,
         )
 
     def next_request(self) -> ChatRequest:

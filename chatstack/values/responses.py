@@ -59,10 +59,10 @@ class ChatUpdate(msgspec.Struct, frozen=True):
 
     ``text`` and ``reasoning`` are deltas. ``part`` is a whole tool call, tool result or other item. An update with
     ``message_done`` closes one message of the answer; the deltas before it were that message's. An answer without one
-    is not complete. ``usage``, ``finish_reason``, ``response_id``, ``model``, ``applied_edits`` and ``raw`` (the SDK's
-    own object) come with a round's last update. Where a provider tells the input's ``usage`` as an answer begins, it
-    comes with the first update, and the last one has the rest: they add up. ``overhead_usage`` of summaries comes with
-    the ``model`` that wrote them, if it is another one.
+    is not complete. ``usage``, ``finish_reason``, ``response_id``, ``model``, ``service_tier``, ``applied_edits`` and
+    ``raw`` (the SDK's own object) come with a round's last update. Where a provider tells the input's ``usage`` as an
+    answer begins, it comes with the first update, and the last one has the rest: they add up. ``overhead_usage`` of
+    summaries comes with the ``model`` that wrote them, if it is another one.
     """
 
     text: str = ""
@@ -78,6 +78,7 @@ class ChatUpdate(msgspec.Struct, frozen=True):
     applied_edits: tuple[AppliedEdit, ...] = ()
     raw: object = None
     round: int = 0
+    service_tier: str = ""
 
     @property
     def has_content(self) -> bool:
@@ -100,9 +101,10 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     ``messages`` is exactly what to append to the history: everything that the turn added, calls and results
     included. ``usage`` sums the rounds; ``overhead_usage`` is what summaries cost. ``id``, ``model``,
-    ``finish_reason`` and ``raw`` are those of the last round. ``applied_edits`` are what the provider says that it
-    cleared of the input on its side, of all rounds. ``parsed`` is the answer as a value of the
-    ``output_type`` that was asked for, else None.
+    ``finish_reason``, ``service_tier`` and ``raw`` are those of the last round. ``applied_edits`` are what the provider
+    says that it cleared of the input on its side, of all rounds. ``parsed`` is the answer as a value of the
+    ``output_type`` that was asked for, else None. ``service_tier`` is how the provider says that it served the request,
+    in its own word ("flex", "priority"; "fast" for Anthropic's fast mode), if it does: prices differ by it.
     """
 
     messages: tuple[Message, ...]
@@ -115,6 +117,7 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
     applied_edits: tuple[AppliedEdit, ...] = ()
     raw: object = None
     parsed: object = None
+    service_tier: str = ""
 
     @property
     def text(self) -> str:

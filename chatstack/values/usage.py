@@ -54,9 +54,10 @@ def with_usage(update: ChatUpdate, check: Callable[[Usage], Usage]) -> ChatUpdat
     return replace(update, usage=usage, overhead_usage=overhead)
 
 
-def told_early(update: ChatUpdate, usage: Usage, model: str) -> ChatUpdate:
+def told_early(update: ChatUpdate, usage: Usage, model: str, service_tier: str = "") -> ChatUpdate:
     """Return the update with the input of an answer that has just begun, which counts even if the answer never ends."""
-    return replace(update, usage=replace(usage, output_tokens=0, reasoning_tokens=0), model=model)
+    given = replace(usage, output_tokens=0, reasoning_tokens=0)
+    return replace(update, usage=given, model=model, service_tier=service_tier)
 
 
 def rest_of(usage: Usage, told: Usage | None) -> Usage:

@@ -18,7 +18,7 @@ from chatstack.providers.anthropic.blocks import (
     objects,
 )
 from chatstack.providers.anthropic.native import applied_edits
-from chatstack.providers.anthropic.wire import message_of, overhead_from_wire, usage_from_wire
+from chatstack.providers.anthropic.wire import message_of, overhead_from_wire, service_tier, usage_from_wire
 from chatstack.providers.extras import WireObject, call_input, without_nulls
 from chatstack.providers.failures import stream_ended, window_full
 from chatstack.values.messages import Message
@@ -105,7 +105,8 @@ class AnswerFold:
         before."""
         for update in self._read(event):
             if self._early is not None and self._early.input_tokens:
-                update = told_early(update, self._early, str(self.answer.get("model") or ""))
+                tier = service_tier(_object(self.answer.get("usage") or {}))
+                update = told_early(update, self._early, str(self.answer.get("model") or ""), tier)
                 self._early, self._told = None, update.usage
             yield update
 
@@ -158,6 +159,7 @@ class AnswerFold:
             model=str(self.answer.get("model") or ""),
             applied_edits=applied_edits(self.answer.get("context_management")),
             raw=raw,
+            service_tier=service_tier(usage),
         )
 
     def _begin(self, index: int, fields: Mapping[str, object]) -> Iterator[ChatUpdate]:

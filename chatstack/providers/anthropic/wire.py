@@ -31,6 +31,7 @@ from chatstack.providers.extras import (
     extra_fields,
     field_of,
     message_at,
+    text_in,
     with_options_extra,
     without_nulls,
 )
@@ -235,6 +236,11 @@ def usage_from_wire(usage: Mapping[str, object]) -> Usage:
         reasoning_tokens=_count(usage.get("output_tokens_details"), "thinking_tokens"),
         hour_write_tokens=min(written, _count(usage.get("cache_creation"), "ephemeral_1h_input_tokens")),
     )
+
+
+def service_tier(usage: Mapping[str, object]) -> str:
+    """Return how an answer was served; "fast" in the fast mode, which is a speed to Anthropic and a tier to others."""
+    return "fast" if usage.get("speed") == "fast" else text_in(usage, "service_tier")
 
 
 def overhead_from_wire(usage: Mapping[str, object]) -> Usage | None:

@@ -48,7 +48,7 @@ class ChatAnswer:
         self._usage: Usage | None = None
         self._told: Usage | None = None
         self._request = request
-        self._id = self._model = ""
+        self._id = self._model = self._tier = ""
         self._last_index, self._last_id = -1, ""
         self._joined: dict[str, object] = {}
         self._reasoning: dict[str, object] = {}
@@ -64,6 +64,7 @@ class ChatAnswer:
             raise failure(PROVIDER, body=dict(chunk), streaming=streaming)
         self._id = self._id or text_in(chunk, "id")
         self._model = self._model or text_in(chunk, "model")
+        self._tier = text_in(chunk, "service_tier") or self._tier
         self._add_usage(chunk.get("usage"))
         choices = chunk.get("choices")
         if choices is None and streaming:
@@ -77,8 +78,9 @@ class ChatAnswer:
             if streaming:  # a chunk may have no delta, a whole answer has its message
                 fields = fields or choice.get("delta") or cast("object", {})
             for update in self._add_delta(as_object(fields, "delta" if streaming else "message")):
+                # Some servers tell it with every chunk.
                 if streaming and self._told is None and self._usage is not None and self._usage.input_tokens:
-                    update = told_early(update, self._usage, self._model)  # some servers tell it with every chunk
+                    update = told_early(update, self._usage, self._model, self._tier)
                     self._told = update.usage
                 yield update
             reason = text_in(choice, "finish_reason")
@@ -104,6 +106,7 @@ class ChatAnswer:
             response_id=self._id,
             model=self._model,
             raw=raw,
+            service_tier=self._tier,
         )
 
     def _add_usage(self, told: object) -> None:

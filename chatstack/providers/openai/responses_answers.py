@@ -84,6 +84,7 @@ class ResponsesAnswer:
             response_id=text_in(response, "id"),
             model=text_in(response, "model"),
             raw=raw,
+            service_tier=text_in(response, "service_tier"),
         )
 
     def _shown(self, kind: object, event: Mapping[str, object]) -> Iterator[ChatUpdate]:

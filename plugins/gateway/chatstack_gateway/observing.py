@@ -165,7 +165,7 @@ class Observer:
     def _watched(self, waiting: _Waiting, trial: Trial, would: ChatRequest) -> Watched:
         request, usage = waiting.came, waiting.response.usage
         model = request.options.model or waiting.response.model
-        price = price_of(model) if model else None
+        price = price_of(model, tier=waiting.response.service_tier) if model else None
         now = time.monotonic()
         key = _keys(request.messages)
         known = _Known(key, price, now, waiting.caches)
