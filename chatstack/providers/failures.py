@@ -30,7 +30,9 @@ from chatstack.providers.overflow import Overflow, overflow_in, plausible
 from chatstack.providers.retry_after import retry_after_seconds
 
 # A server may echo the key as a code: refuse codes that begin like a key, have a hyphen, or a run as long as a key's.
-_SHOWABLE = re.compile(r"(?!sk|pk|key|bearer)(?!.*[a-z0-9]{20})[a-z0-9_.]{1,64}", re.ASCII | re.IGNORECASE)
+_SHOWABLE = re.compile(
+    r"[a-z]{1,55}exception|(?!sk|pk|key|bearer)(?!.*[a-z0-9]{20})[a-z0-9_.]{1,64}", re.ASCII | re.IGNORECASE
+)
 _HTTP_STATUS = re.compile(r"[1-5][0-9][0-9]")
 
 _AWS_READERS = frozenset({"botocore.eventstream", "botocore.parsers"})
@@ -45,17 +47,26 @@ _OWN = ("message", "detail", "code", "type")
 """Names of the fields of an error; a body that has one of them is the error, whatever it lists beside."""
 
 _AUTHENTICATION = frozenset({"authentication_error", "permission_error", "invalid_api_key", "invalid_authentication"})
-_RATE_LIMIT = frozenset({"rate_limit_error", "rate_limit_exceeded", "rate_limit", "insufficient_quota"})
-_TIMEOUT = frozenset({"timeout_error", "timeout", "request_timeout"})
+_RATE_LIMIT = frozenset({
+    "rate_limit_error",
+    "rate_limit_exceeded",
+    "rate_limit",
+    "insufficient_quota",
+    "throttlingException",  # Bedrock, as all names of this form
+})  # fmt: skip
+_TIMEOUT = frozenset({"timeout_error", "timeout", "request_timeout", "modelTimeoutException"})
 _SERVER = frozenset({
     "api_error",
     "engine_overloaded_error",  # Moonshot
     "internal_error",
     "internal_server_error",
+    "internalServerException",
+    "modelStreamErrorException",
     "overloaded_error",
     "server_error",
     "server_is_overloaded",
     "service_unavailable_error",
+    "serviceUnavailableException",
 })  # fmt: skip
 _REFUSED = frozenset({
     "billing_error",
@@ -67,6 +78,7 @@ _REFUSED = frozenset({
     "model_not_found",
     "not_found_error",
     "request_too_large",
+    "validationException",
 })  # fmt: skip
 
 

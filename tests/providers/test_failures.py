@@ -603,6 +603,10 @@ def test_the_status_decides(status: int, kind: type[ProviderError]) -> None:
         ({"error": {"type": "invalid_request_error"}}, RequestRefusedError),
         ({"error": {"code": 502, "message": "upstream"}}, ServerError),
         ({"error": {"code": 429}}, RateLimitError),
+        ({"error": {"type": "throttlingException", "message": "Too many requests"}}, RateLimitError),
+        ({"error": {"type": "modelTimeoutException"}}, ProviderTimeoutError),
+        ({"error": {"type": "modelStreamErrorException"}}, ServerError),
+        ({"error": {"type": "validationException", "message": "malformed"}}, RequestRefusedError),
         ({"error": {"message": "something"}}, BrokenStreamError),
         ("not even JSON", BrokenStreamError),
         (None, BrokenStreamError),
@@ -610,6 +614,19 @@ def test_the_status_decides(status: int, kind: type[ProviderError]) -> None:
 )
 def test_in_a_stream_the_code_decides(body: object, kind: type[ProviderError]) -> None:
     assert type(failure("openai", status=200, body=body, streaming=True)) is kind
+
+
+def test_every_exception_that_bedrock_streams_is_known_and_shown() -> None:
+    pytest.importorskip("botocore")
+    from anthropic.lib.bedrock._stream_decoder import get_response_stream_shape
+
+    shape: Any = get_response_stream_shape()
+    names = [name for name, member in shape.members.items() if member.metadata.get("exception")]
+    assert len(names) >= 6
+    for name in names:
+        error = failure("anthropic", status=200, body={"error": {"type": name}}, streaming=True)
+        assert not isinstance(error, BrokenStreamError), name
+        assert f"({name})" in str(error)
 
 
 @pytest.mark.parametrize(
