@@ -34,6 +34,7 @@ IDS = st.sampled_from(["a", "b", "c"])
 ITEMS = [
     ProviderItem("theirs", '{"type": "server_tool_use", "id": "s"}'),
     ProviderItem("theirs", '{"type": "web_search_tool_result", "tool_use_id": "s"}'),
+    ProviderItem("anthropic", '{"type": "compaction", "content": "what was"}'),
 ]
 MESSAGES = st.one_of(
     st.builds(Message.user, WORDS),
@@ -65,7 +66,7 @@ def worked_out(of: History) -> tuple[object, ...]:
         of.links(length)[:length],
         (pairs.paired(), pairs.open_calls(), pairs.orphans, pairs.displaced, round_at),
         (pairs.leftovers(-1), None if pairs.items is None else pairs.items.joined),
-        (of.latest_user, of.latest_assistant, of.pinned, of.pinned_results, of.is_edited),
+        (of.latest_user, of.latest_assistant, of.pinned, of.pinned_results, of.is_edited, of.compactions),
     )
 
 
@@ -77,6 +78,17 @@ def test_a_branch_is_as_if_it_had_grown_alone(before: list[Message], reminders: 
     made.grow((*before, *then))
     assert worked_out(made) == worked_out(grown([*before, *then]))
     assert worked_out(known) == worked_out(grown([*before, *map(Message.user, reminders)]))
+
+
+@PROPERTY
+@given(st.lists(MESSAGES, min_size=1, max_size=12), st.lists(MESSAGES, max_size=8), st.lists(MESSAGES))
+def test_so_is_one_from_further_back(before: list[Message], behind: list[Message], then: list[Message]) -> None:
+    known = grown([*before, *behind])
+    made = known.branched(tuple(before))
+    made.grow((*before, *then))
+    assert worked_out(made) == worked_out(grown([*before, *then]))
+    assert worked_out(known) == worked_out(grown([*before, *behind]))
+    assert made.messages_bytes == grown([*before, *then]).messages_bytes
 
 
 def steps(first: int, count: int) -> list[Message]:

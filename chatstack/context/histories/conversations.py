@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -52,8 +52,8 @@ class Chosen:
         """The memory's edition at the search; a newer one means that such a history has got a choice since."""
 
     def until(self, length: int) -> Chosen:
-        """Return the same for the first messages, among which is all that it covers."""
-        return Chosen(self.record, self.covers, min(self.length, length), self.edition)
+        """Return the same for the first messages, among which are all that it is about."""
+        return Chosen(self.record, min(self.covers, length), min(self.length, length), self.edition)
 
 
 NOTHING_CHOSEN = Chosen(None, 0, 0, -1)
@@ -184,16 +184,24 @@ class Conversation:
         self.asked: Terms[str, int] = ()
         """Number of its messages that were looked up in the store, by layer."""
 
-    def go_on_from(self, before: Conversation, length: int) -> None:
-        """Take over the state of a conversation that goes on from its first ``length`` messages: what it had more were
-        words of users, which no edit is about."""
+    def go_on_from(self, before: Conversation, length: int, changed: Sequence[int] = ()) -> None:
+        """Take over the state of a conversation that goes on from its first ``length`` messages, of which some have
+        ``changed``: all but edits that are about these, or about what it had more."""
+
+        def holds(record: Record | None) -> bool:
+            return record is None or (record.reach <= length and not any(map(record.touches, changed)))
+
         self.levels.update(before.levels)
-        self.choices = tuple([(place, each.until(length)) for place, each in before.choices])
+        self.choices = tuple([(place, each.until(length)) for place, each in before.choices if holds(each.record)])
         self.carried = before.carried
-        self.reached = tuple([(terms, each.until(length)) for terms, each in before.reached if each.reach <= length])
+        self.reached = tuple([
+            (terms, each.until(length))
+            for terms, each in before.reached
+            if each.reach <= length and holds(each.record)
+        ])  # fmt: skip
         self.reports = reports_as_of(before.reports, length)
         self.answered, self.answered_before = _until(before.answered, length), _until(before.answered_before, length)
-        self.left_out = before.left_out
+        self.left_out = before.left_out if before.left_out is not None and holds(before.left_out[0]) else None
         self.past = [*before.past]  # it may go on from another answer of that request, too
         self.asked = tuple([(place, min(asked, length)) for place, asked in before.asked])
 

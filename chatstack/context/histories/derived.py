@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from chatstack.context.histories.choices import is_words
 from chatstack.context.histories.conversations import Conversation, Form, term_in, with_term
 from chatstack.context.histories.history import History
 from chatstack.context.histories.own_past import OwnPast
@@ -132,35 +133,42 @@ class Derived:
         self._weigh(history, -_form_bytes(dropped) - _weight_of_shapes(dropped))
 
 
-def take_forms(before: History, made: History, who: str, past: OwnPast) -> None:
-    """Take over the edited forms of a conversation that goes on from the beginning of a history, without the words of
-    users that came last, and what was shaped of it. From now on they belong to that."""
-    words = len(before.messages) - len(made.messages)
+def take_forms(before: History, made: History, who: str, alike: int, past: OwnPast) -> None:
+    """Take over the edited forms of a conversation that goes on from the beginning of a history, where both are alike,
+    and what was shaped of it. From now on they belong to that."""
     for edited, state in before.forms.values():
         past.seal(edited, (state,))  # those that are taken over are new ones
-    given, held = _taken(before, made, who, made.conversation(who).levels, words)
+    given, held = _taken(before, made, alike, who, made.conversation(who).levels)
     before.held_bytes -= given
     made.held_bytes += held
 
 
-def _taken(before: History, made: History, who: str, levels: dict[str, int], words: int) -> tuple[int, int]:
+def _taken(before: History, made: History, alike: int, who: str, levels: dict[str, int]) -> tuple[int, int]:
     """Return the bytes that forms were counted with before, and those that they are counted with now."""
-    given = held = _weight_of_shapes(before)
-    made.shapes = tuple([(terms, shapes.until(len(made.messages))) for terms, shapes in before.shapes])
-    before.shapes = ()
+    given, left, put = _weight_of_shapes(before), before.messages[alike:], made.messages[alike:]
+    if len(put) == len(left) or all(map(is_words, left)):  # else it was shaped where it does not go on
+        made.shapes = tuple([(terms, shapes.until(len(made.messages))) for terms, shapes in before.shapes])
+    held, before.shapes = _weight_of_shapes(made), ()
     for form, (edited, state) in [*before.forms.items()]:
-        length = len(edited.messages) - words
-        if form.who != who or length <= 0 or edited.messages[length:] != before.messages[-words:]:
+        start = len(edited.messages) - len(left)
+        if form.who != who or start <= 0 or edited.messages[start:] != left:
             continue
-        kept, its_state = edited.beginning(edited.messages[:length]), Conversation()
+        kept, its_state = edited.beginning(edited.messages[:start]), Conversation()
         kept.root, kept.linked_as = made.root, None if edited.linked_as is None else made
-        its_state.go_on_from(state, length)
+        kept.grow(kept.messages + put)
+        its_state.go_on_from(state, len(kept.messages), changes(edited, kept, start))
         its_state.levels = levels
         made.forms = {**made.forms, form: (kept, its_state)}
-        further = _taken(edited, kept, who, levels, words)
+        further = _taken(edited, kept, start, who, levels)
         given, held = given + further[0] + _form_bytes(edited), held + further[1] + _form_bytes(kept)
         del before.forms[form]
     return given, held
+
+
+def changes(before: History, made: History, alike: int) -> list[int]:
+    """Return the positions, from that one on, of messages that are others than before."""
+    pairs = zip(before.messages[alike:], made.messages[alike:], strict=False)
+    return [at for at, (then, now) in enumerate(pairs, alike) if then != now]
 
 
 def _form_bytes(history: History) -> int:

@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 
 from chatstack.context.edits.pairing import Paired, Pairs, Places
 from chatstack.context.edits.units import is_users
-from chatstack.context.histories.choices import MOST_WORDS, Kept, common_length, words_of_users
+from chatstack.context.histories.choices import MOST_WORDS, Kept, common_length, is_words, words_of_users
 from chatstack.context.histories.conversations import Conversation, Form, Terms
 from chatstack.context.histories.digests import Links, first_link, next_links
 from chatstack.context.histories.weights import GIVEN_BYTES, HISTORY_BYTES, weight_of
@@ -122,10 +122,14 @@ class History:
         return made
 
     def branched(self, messages: tuple[Message, ...]) -> History:
-        """Return a new history for a conversation that goes on from these messages: all of this one, but the last words
-        of users. What is computed for them holds for both; they count as held by the new one from now on."""
+        """Return a new history for a conversation that goes on from these messages, the first of this one. What is
+        computed for them holds for both; they count as held by the new one from now on."""
         length, made = len(messages), self.beginning(messages)
-        made.pairs = self.pairs.branched(messages, self.latest_assistant)
+        if all(map(is_words, self.messages[length:])):
+            made.pairs = self.pairs.branched(messages, self.latest_assistant)
+        else:
+            made.pairs = Pairs(Places())
+            made.pairs.extend(messages)
         if self.given:
             made._hold(sum(map(weight_of, messages)))
         else:
@@ -137,16 +141,20 @@ class History:
         return made
 
     def beginning(self, messages: tuple[Message, ...]) -> History:
-        """Return a new history of the same messages but last words of users, with what is computed for them except for
+        """Return a new history of these messages, the first of this one, with what is computed for them except for
         their pairs."""
         length = len(messages)
         made = History(self._key, self._lock)
         made.messages = messages
         made._begin_as(self, length)
-        made.compactions, made.kept_before = self.compactions, self.kept_before
+        made.compactions = tuple([each for each in self.compactions if each[0] < length])
+        made.kept_before = tuple([each for each in self.kept_before if each[0] < length])
         if self.pinned < length:
-            made.pinned, made.pinned_results = self.pinned, self.pinned_results
-        made.latest_assistant = self.latest_assistant
+            made.pinned = self.pinned
+        if self.pinned_results < length:
+            made.pinned_results = self.pinned_results
+        backwards = range(min(self.latest_assistant, length - 1), -1, -1)
+        made.latest_assistant = next((at for at in backwards if messages[at].role == "assistant"), -1)
         made.latest_user = self.latest_user_in(length)
         made._user_before = self.latest_user_in(length - words_of_users(messages))
         found, looked_at = self._edited
@@ -164,10 +172,10 @@ class History:
         self.given = 0
         self._hold(sum(map(weight_of, self.messages)))
 
-    def go_on_from(self, before: History, who: str) -> None:
+    def go_on_from(self, before: History, who: str, changed: Sequence[int]) -> None:
         """Take over the state of a conversation that goes on with this history, as far as it holds for both, and its
-        entries, which are evicted with this one from now on."""
-        self.conversation(who).go_on_from(before.conversation(who), len(self.messages))
+        entries, which are evicted with this one from now on. ``changed`` are the positions of other messages here."""
+        self.conversation(who).go_on_from(before.conversation(who), len(self.messages), changed)
         kept = before.entries.pop(who, None)
         if kept is not None:
             self.entries = {who: kept}

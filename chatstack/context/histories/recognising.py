@@ -11,9 +11,9 @@ from typing import TypeAlias
 import msgspec
 
 from chatstack.context.edits.pairing import is_interrupted
-from chatstack.context.histories.choices import common_length, parts_of_words, words_of_users
+from chatstack.context.histories.choices import common_length, is_words, stand_for, words_of_users
 from chatstack.context.histories.conversations import Conversation
-from chatstack.context.histories.derived import take_forms
+from chatstack.context.histories.derived import changes, take_forms
 from chatstack.context.histories.history import History
 from chatstack.context.histories.own_past import OwnPast
 from chatstack.context.histories.recognised import Recognised
@@ -35,10 +35,11 @@ class _Found(msgspec.Struct, frozen=True):
     known: tuple[Message, ...]
     """Its messages when it was found."""
     alike: int
-    """Number of them that the conversation begins with: all, or all but last words of users. 0 if only its end was
+    """Number of them that the conversation begins with: all, or all up to last words of users. 0 if only its end was
     recognised."""
-    goes_on: bool = False
-    """True if it goes on with the answer to that request, of which no more than these words are missing."""
+    stays: int = 0
+    """Number of messages that its state holds for, where the conversation goes on with the answer to that request; of
+    the rest no more than these words have changed."""
 
 
 _NOT_FOUND = _Found(None, (), 0)
@@ -164,9 +165,10 @@ class Recogniser:
                 if is_its_own and len(known) == alike:
                     return _Found(history, known, alike)
                 both = alike + common_length(conversation[alike:], known[alike:])
-                if is_its_own and self._goes_on(history, who, conversation[alike:]):
-                    going.append(_Found(history, known, both, True))
-                if others.history is None:
+                stays = self._stays(history, who, alike, conversation[alike:]) if is_its_own else None
+                if stays is not None:
+                    going.append(_Found(history, known, both, max(both, stays)))
+                if others.history is None and (len(known) == alike or is_words(known[-1])):
                     others = _Found(history, known, both)
             if len(going) == 1:
                 return going[0]
@@ -184,19 +186,23 @@ class Recogniser:
                 conversation[at + 1 :],
             )
             moved = [each for each in known if _has_moved(each.messages, now)] or [
-                each for each in known if _has_moved(_kept(each.messages), now) and self._goes_on(each, who, then)
+                each
+                for each in known
+                if _has_moved(_kept(each.messages), now)
+                and self._stays(each, who, len(_kept(each.messages)), then) is not None
             ]
             if moved:
                 return moved[0] if len(moved) == 1 else None
         return None
 
-    def _goes_on(self, history: History, who: str, following: tuple[Message, ...]) -> bool:
-        """Return True if a conversation goes on with the answer to its last request: these follow what that had without
-        the last words of users, of which some may come again, or a part of them."""
-        words = history.messages[len(_kept(history.messages)) :]
-        then = following[common_length(following, words) :]
-        then = then[parts_of_words(then, words) :]
-        return history.is_of(who) and self._past.is_answered(who, history, then)
+    def _stays(self, history: History, who: str, alike: int, following: tuple[Message, ...]) -> int | None:
+        """Return the length of the last request if calls of tools in it have kept their places, else 0, where a
+        conversation goes on with the answer to it: these follow what both have. None if it does not."""
+        left, is_asked = history.messages[alike:], is_words(history.messages[-1])
+        count = stand_for(following, left)
+        if count < 0 or not history.is_of(who) or not self._past.is_answered(who, history, following[count:]):
+            return None
+        return 0 if is_asked or count < len(left) else alike + count
 
     def _grown(self, found: _Found, conversation: tuple[Message, ...], who: str) -> History:
         history, known, alike = found.history, found.known, found.alike
@@ -225,18 +231,20 @@ class Recogniser:
         """Return a history of the first messages of this one."""
         self._count(history, -1)
         made = history.branched(conversation[: found.alike])
-        if found.goes_on:
-            made.go_on_from(history, who)
-            take_forms(history, made, who, self._past)
+        if found.stays:
+            made.grow(conversation[: found.stays])
+            made.go_on_from(history, who, changes(history, made, found.alike))
+            take_forms(history, made, who, found.alike, self._past)
         self._count(history)
         return made
 
     def _keep(self, history: History, conversation: tuple[Message, ...], known: tuple[Message, ...]) -> None:
         """Grow a history, and index it by its new end."""
         if len(known) != len(conversation):
-            if known:
-                self._leave(history, self._used[history])
-            self._used[history] = place = _place_of(conversation)
+            before: _Place | None = self._used[history] if known else None
+            if before is not None:
+                self._leave(history, before)
+            self._used[history] = place = _place_of(conversation, len(known), before)
             for places, key in zip(self._indexes, place, strict=False):
                 there = places.setdefault(key, [])
                 there.append(history)
@@ -278,16 +286,21 @@ def _has_moved(before: tuple[Message, ...], now: tuple[Message, ...]) -> bool:
     return len(before) > len(now) and before[-half:] == now[-half:]
 
 
-_Place: TypeAlias = tuple[int, int] | tuple[int, int, int, int]
-"""The hash keys of a conversation: of a sample of it and of its end, then the same without the last words of users,
-which may not come again; matches are compared in full."""
+_Place: TypeAlias = tuple[int, ...]
+"""The hash keys of a conversation: of a sample of it and of its end, then the same without the last words of users, and
+what followed them since, as those may not come again; matches are compared in full."""
 
 
-def _place_of(conversation: tuple[Message, ...]) -> _Place:
+def _place_of(conversation: tuple[Message, ...], known: int, before: _Place | None) -> _Place:
+    """Return the keys of a conversation, of which that many messages had the keys ``before``."""
     at = len(conversation) - 1
-    before = len(_kept(conversation)) - 1
+    last = len(_kept(conversation)) - 1
     place = (_place(conversation, at), _end(conversation, at))
-    return place if before == at else (*place, _place(conversation, before), _end(conversation, before))
+    if last < at:
+        return (*place, _place(conversation, last), _end(conversation, last))
+    if before is None or len(before) == len(place) or any(map(is_words, conversation[known:])):
+        return place
+    return (*place, *before[2:])
 
 
 def _kept(conversation: tuple[Message, ...]) -> tuple[Message, ...]:
