@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 
@@ -245,6 +246,33 @@ def test_a_window_that_its_caller_slides_is_noticed(slide: int, keeps_task: bool
     task = messages[:1] if keeps_task else []
     calls = [[*task, *messages[1 + slide * number : 11 + slide * number]] for number in range(6)]
     assert is_unstable(calls) == [False, False, True, True, True, True]
+
+
+def turns(count: int, rounds: int) -> list[list[Message]]:
+    """Each a question, rounds of calls, and an answer."""
+    return [
+        [Message.user(f"question {at}"), *[CALL, RESULT] * rounds, Message.assistant(f"answer {at}")]
+        for at in range(count)
+    ]
+
+
+def test_rounds_of_a_turn_do_not_hide_that_the_window_slides() -> None:
+    calls: list[list[Message]] = []
+    for number in range(6):
+        *past, asked = turns(number + 5, rounds=2)[number:]
+        calls += [[*itertools.chain(*past), *asked[:end]] for end in (1, 3, 5)]
+    assert is_unstable(calls) == [False] * 6 + [True] * 12
+
+
+def test_a_long_turn_may_be_shortened_now_and_then() -> None:
+    calls, conversation = list[list[Message]](), talk(1)
+    for number in range(4):
+        conversation = [Message.user(f"so far: {number}"), *conversation[-20:]]
+        for at in range(40):
+            call = ToolCall(f"c{at}", "look", f'{{"at":{number * 40 + at}}}')
+            conversation = [*conversation, Message.assistant("", call), Message.tool(call.id, "sun")]
+            calls.append(conversation)
+    assert not any(is_unstable(calls))
 
 
 def test_a_beginning_that_has_come_to_rest_is_stable_again() -> None:

@@ -59,6 +59,7 @@ class History:
         "linked_as",
         "messages",
         "messages_bytes",
+        "moved_at",
         "moves",
         "pairs",
         "pinned",
@@ -97,8 +98,8 @@ class History:
         """The positions of the first pinned message, and of the first one with tool results; -1 if there is none."""
         self._edited = (False, 0)
         """``is_edited``, and for how many messages that was looked at."""
-        self.moves = 0
-        """Number of times in a row that it came with another beginning than before."""
+        self.moves = self.moved_at = 0
+        """Number of times in a row that it came with another beginning than before, and its length the last time."""
         self.forms = _NO_FORMS
         """Its edited forms. See ``Derived``, which drops those of conversations that it does not know any more."""
         self.shapes: Terms[int, Shapes] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -210,13 +211,13 @@ class Recogniser:
             grown = History(self._key, self._lock)  # or it has grown in another thread, or was evicted
         elif not alike:
             grown = History(self._key, self._lock)
-            grown.moves = history.moves + 1
+            grown.moves, grown.moved_at = history.moves + 1, len(conversation)
             for each, levels in history.levels().items():
                 grown.conversation(each).levels.update(levels)
         elif alike < len(known):
             grown = self._branched(found, history, conversation, who)
         else:
-            if alike < len(conversation):
+            if _asks(conversation[alike - 1 :]) or len(conversation) - history.moved_at > NEW_MESSAGES:
                 history.moves = 0
             if history.given:
                 self._count(history, -1)
@@ -232,6 +233,7 @@ class Recogniser:
         self._count(history, -1)
         made = history.branched(conversation[: found.alike])
         if found.stays:
+            made.moves, made.moved_at = history.moves, history.moved_at
             made.grow(conversation[: found.stays])
             made.go_on_from(history, who, changes(history, made, found.alike))
             take_forms(history, made, who, found.alike, self._past)
@@ -284,6 +286,11 @@ def _has_moved(before: tuple[Message, ...], now: tuple[Message, ...]) -> bool:
         return before[-alike:] == now[_HEAD:]
     half = max(_ALIKE, len(now) // 2)
     return len(before) > len(now) and before[-half:] == now[-half:]
+
+
+def _asks(new: Sequence[Message]) -> bool:
+    """Return True if a question follows an answer: rounds of one turn do not show that its beginning stays."""
+    return any([one.role == "assistant" and other.role == "user" for one, other in pairwise(new)])
 
 
 _Place: TypeAlias = tuple[int, ...]
