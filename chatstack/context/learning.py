@@ -69,7 +69,7 @@ class SentRequest(msgspec.Struct, frozen=True):
                 is_news = (reports.calibration, counter) not in learnt
                 reports.learn(opened, step.context, entry, usage, is_news=is_news)
                 learnt += ((conversation, counter), (reports.calibration, counter))
-            bound = step.editing.binding.bind(opened, said, entry)
+            bound = step.editing.binding.bind(opened, said, entry, step.context)
             if bound:
                 found.append((step, bound))
         return found

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from chatstack.client.stream import ChatStream
 from chatstack.context.decisions.agreement import Agreement
+from chatstack.context.edits.context import Context
 from chatstack.context.edits.records import Record
 from chatstack.context.histories.choices import Bound
 from chatstack.context.histories.conversations import (
@@ -26,6 +27,7 @@ from chatstack.values.messages import Message
 from chatstack.values.responses import ChatUpdate
 
 _AHEAD = "ahead:"
+_TURN = "turn:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,10 @@ class Binding:
             opened.reached = (self.terms(opened), reached)
             opened.seen.conversation.keep_reached(*opened.reached)
 
-    def bind(self, opened: Opened, said: Message, entry: Entry) -> list[Bound]:
+    def bind(self, opened: Opened, said: Message, entry: Entry, sent: Context) -> list[Bound]:
         """Bind the edits in force to this answer, unless they are bound to an earlier one of this conversation; return
-        the new choices. Edits that are planned before they are due are bound, too, in this process alone."""
+        the new choices. Edits that are planned before they are due are bound, too, in this process alone. At the end of
+        a turn, they are also bound to its question and answer alone, as callers may keep no more of it."""
         seen, record = opened.seen, opened.replayed
         if not seen.length:
             return []
@@ -89,9 +92,16 @@ class Binding:
             self._bound(_AHEAD + self.place_of(opened), opened.ahead.record, opened, said)
         if record is None:
             return []
-        place = self.place_of(opened)
-        chosen = term_in(seen.conversation.choices, place)
-        return [] if chosen and chosen.record is record else self._bound(place, record, opened, said)
+        place, conversation = self.place_of(opened), seen.conversation
+        chosen = term_in(conversation.choices, place)
+        found = [] if chosen and chosen.record is record else self._bound(place, record, opened, said)
+        if said.calls or term_in(conversation.bound, _TURN + place) is record:
+            return found
+        asked = _length_without_rounds(record, opened, sent)
+        if asked:
+            conversation.bound = with_term(conversation.bound, _TURN + place, record)
+            found += self.memory.choose(place, seen, record, said, (seen.who,), (asked,))
+        return found
 
     def _bound(self, place: str, record: Record, opened: Opened, said: Message) -> list[Bound]:
         conversation = opened.seen.conversation
@@ -122,6 +132,21 @@ class Binding:
         if request.conversation_id is None:
             return ()
         return (self.memory.names.by_head(opened.seen.head_of(request.messages), request.options.instructions),)
+
+
+def _length_without_rounds(record: Record, opened: Opened, sent: Context) -> int:
+    """Return the length of a request without the rounds of its turn, if its edits hold for that; else 0.
+
+    Not if they would not be needed there, as it is no larger than what was sent. Nor if these rounds are most of what
+    was sent, and no summary stands for what they have displaced: the model would have forgotten it for nothing.
+    """
+    seen = opened.seen
+    asked = seen.asked_at(seen.length) + 1
+    if not record.reach <= asked < seen.length:
+        return 0
+    rounds = sum(map(sent.size_of, seen.history.messages[asked : seen.length]))
+    is_needed = sent.messages_tokens < opened.context.messages_tokens - rounds
+    return asked if is_needed and (record.insert or 2 * rounds <= sent.messages_tokens) else 0
 
 
 @functools.lru_cache(maxsize=256)

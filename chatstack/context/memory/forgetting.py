@@ -1,7 +1,7 @@
 """Forgetting: the links by which whoever has a history reaches all that was kept about it.
 
 Most records lie under a link of the history itself. Two kinds do not: those about an edited form of it (behind a layer
-that leaves messages out), and those under an answer to a request whose last user messages were not kept. Their links
+that leaves messages out), and those under an answer to a request whose last messages were not kept. Their links
 are noted under a link that the history has. See ``chatstack/context/memory/notes.py``.
 """
 
@@ -47,12 +47,14 @@ def found_under(seen: Recognised, length: int, record: Record, key: bytes) -> li
 
 
 def links_of(seen: Recognised, key: bytes) -> list[bytes]:
-    """Return the links of a history: of all its beginnings, and of its answers without the user messages before
-    them, under which choices are kept, too."""
+    """Return the links of a history: of all its beginnings, and of its answers without the user messages or the rounds
+    before them, under which choices are kept, too."""
     messages, links = seen.history.messages, seen.links
     found = list(links[: seen.length])
     for at in range(1, seen.length):
         if messages[at].role == "assistant":
-            lengths = lengths_before_answer(messages, at, _NOTHING_EDITED)
-            found.extend(next_link(links[each - 1], messages[at], key) for each in lengths[1:])
+            lengths = [*lengths_before_answer(messages, at, _NOTHING_EDITED)[1:]]
+            if not messages[at].calls:
+                lengths.append(seen.asked_at(at) + 1)
+            found.extend(next_link(links[each - 1], messages[at], key) for each in lengths if 0 < each < at)
     return found

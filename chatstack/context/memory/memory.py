@@ -160,15 +160,18 @@ class ContextMemory(OwnCopy):
             conversation.choices = with_term(conversation.choices, place, chosen)
         return chosen
 
-    def choose(self, place: str, seen: Recognised, record: Record, said: Message, whos: Iterable[str]) -> list[Bound]:
+    def choose(
+        self, place: str, seen: Recognised, record: Record, said: Message, whos: Iterable[str], ends: Sequence[int] = ()
+    ) -> list[Bound]:
         """Keep the edits that an answer was given under, for each name of the conversation.
 
         The keys are the link of the whole request and the answer, and links without the last user messages: a reminder
         sent with one request may not be in the next. The latter are kept for the conversation's own name only, as
-        another conversation may have sent just those messages, and have got the same answer.
+        another conversation may have sent just those messages, and have got the same answer. ``ends`` are the numbers
+        of messages that it may come again after, if they are not these.
         """
         messages = seen.history.messages
-        lengths = lengths_before_answer(messages, seen.length, record)
+        lengths = ends or lengths_before_answer(messages, seen.length, record)
         links, under = answer_links(seen, lengths, said, self._key)
         kept: list[Bound] = []
         for at, link in zip(lengths, links, strict=True):
