@@ -61,12 +61,12 @@ class App:
                 await self.ask(view([*past, *turn[:at]]), message)
 
 
+def reminded(messages: list[Message]) -> list[Message]:
+    return [*messages, Message.user(f"{len(messages)} so far")]
+
+
 @pytest.mark.parametrize("conversation_id", [None, "c"])
-@pytest.mark.parametrize(
-    "view",
-    [list, lambda messages: [*messages, Message.user(f"{len(messages)} so far")]],
-    ids=["as it is", "with a reminder that is not kept"],
-)
+@pytest.mark.parametrize("view", [list[Message], reminded])
 def test_no_summaries_of_a_window_that_the_caller_slides(view: View, conversation_id: str | None) -> None:
     model, writer, turns = ScriptedClient(), ScriptedClient(), turns_of(20)
     app = App(ChatStack(model).use(Summarizer, max_tokens=6_000, summary_client=writer), model, conversation_id)

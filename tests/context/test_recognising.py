@@ -264,6 +264,15 @@ def test_rounds_of_a_turn_do_not_hide_that_the_window_slides() -> None:
     assert is_unstable(calls) == [False] * 6 + [True] * 12
 
 
+def test_rounds_that_are_dropped_a_few_turns_later_are_no_moving_beginning() -> None:
+    calls: list[list[Message]] = []
+    for number in range(8):
+        *past, asked = turns(number + 1, rounds=2)
+        answers = [message for turn in past[:-2] for message in (turn[0], turn[-1])]
+        calls += [[*answers, *itertools.chain(*past[-2:]), *asked[:end]] for end in (1, 3, 5)]
+    assert not any(is_unstable(calls))
+
+
 def test_a_long_turn_may_be_shortened_now_and_then() -> None:
     calls, conversation = list[list[Message]](), talk(1)
     for number in range(4):

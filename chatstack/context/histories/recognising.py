@@ -284,8 +284,8 @@ def _has_moved(before: tuple[Message, ...], now: tuple[Message, ...]) -> bool:
     alike = len(now) - _HEAD
     if before[:_HEAD] != now[:_HEAD]:
         return before[-alike:] == now[_HEAD:]
-    half = max(_ALIKE, len(now) // 2)
-    return len(before) > len(now) and before[-half:] == now[-half:]
+    half, first = max(_ALIKE, len(now) // 2), max(_HEAD + 1, len(now) // 4)
+    return len(before) > len(now) and before[-half:] == now[-half:] and before[:first] != now[:first]
 
 
 def _asks(new: Sequence[Message]) -> bool:
