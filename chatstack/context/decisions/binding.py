@@ -59,8 +59,18 @@ class Binding:
         return self._newest(self.memory.chosen(place, opened.seen, others, beyond=beyond), reached)
 
     def _reached(self, opened: Opened) -> Reached | None:
-        """Return how far the strategy is known to have come over this history."""
-        reached = term_in(opened.seen.conversation.reached, self.terms(opened))
+        """Return how far the strategy is known to have come over this history.
+
+        The last answer may be to a request with other instructions, tools or ``max_tokens``: then that is what counts,
+        as it was sent, unless several such requests were, with other edits.
+        """
+        known, answered = opened.seen.conversation.reached, opened.seen.history.latest_assistant
+        reached = term_in(known, self.terms(opened))
+        if known and (reached is None or reached.length < answered):
+            of = self._strategy(opened)
+            others = [each for _, each in known if each.length == answered and each.of == of]
+            if others and all(each.record is others[0].record for each in others):
+                reached = others[0]
         return None if reached is None or reached.length > opened.seen.length else reached
 
     def _newest(self, chosen: Chosen, reached: Reached | None) -> Reached:
@@ -75,7 +85,8 @@ class Binding:
     def reach(self, opened: Opened, scale: float) -> None:
         """Remember how far this history has been processed, the resulting edits, and the scale of its sizes."""
         if opened.seen.length and not opened.is_pending:
-            reached = Reached(opened.seen.length, opened.replayed, opened.wait, scale, opened.ahead)
+            length, of = opened.seen.length, self._strategy(opened)
+            reached = Reached(length, opened.replayed, opened.wait, scale, opened.ahead, of)
             opened.reached = (self.terms(opened), reached)
             opened.seen.conversation.keep_reached(*opened.reached)
 
@@ -123,8 +134,11 @@ class Binding:
     def terms(self, opened: Opened) -> int:
         """Return a hash of everything that a plan depends on, beside the history."""
         context = opened.context
-        sizes = (opened.limit, context.reserved_tokens, context.fixed_tokens)
-        return hash((self.owner, opened.outer, opened.model, sizes))
+        return hash((self._strategy(opened), context.reserved_tokens, context.fixed_tokens))
+
+    def _strategy(self, opened: Opened) -> int:
+        """Return a hash of the same, without what may differ from one request of a conversation to the next."""
+        return hash((self.owner, opened.outer, opened.model, opened.limit))
 
     def _other_names(self, opened: Opened) -> tuple[str, ...]:
         """Return further names of a conversation that has an id: a branch may go on without one, or with another."""

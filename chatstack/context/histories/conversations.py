@@ -121,13 +121,14 @@ class Form(NamedTuple):
 class Reached(msgspec.Struct, frozen=True, gc=False):
     """The progress of a pure strategy over a history: the length up to which it was run, the resulting edits, and its
     wait, so that nothing is run twice. ``scale`` is that of the context then. ``ahead`` is what is planned before it is
-    due; a ``Wait`` if there was nothing to plan."""
+    due; a ``Wait`` if there was nothing to plan. ``of`` is a hash of the strategy, the model and the limit."""
 
     length: int
     record: Record | None
     wait: Wait | None = None
     scale: float = 1.0
     ahead: Planned | Wait | None = None
+    of: int = 0
 
     @property
     def reach(self) -> int:
