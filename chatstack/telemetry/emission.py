@@ -296,7 +296,10 @@ class Telemetry(OwnCopy):
             _logger.exception("a log record may be lost: a log record processor raised")
 
     def _roll_up(self, turn: Turn) -> None:
-        """Copy the turn's warnings and edits to its root span: lists of traces show nothing else."""
+        """Copy the turn's warnings and edits to its root span, and to that of the turn around it: lists of traces show
+        nothing else."""
+        if turn.outer is not None:
+            self._roll_up(turn.outer)
         if not turn.root.is_recording():
             return
         if "openinference" in self.display_hints and not self.captures_on_spans:  # else the answer is shown there

@@ -4,7 +4,7 @@ context."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opentelemetry import context as otel
@@ -22,6 +22,8 @@ _BESIDE = otel.create_key("chatstack-beside")
 _NOTHING: Mapping[str, int | float] = {}
 _WEIGHT = {"context_irreducible": 0, "context_window_exceeded": 1, "context_window_near_limit": 3}
 """Sort order of warnings on a root; all others are in between."""
+_TOLD = 20
+"""Maximum number of warnings, and of edits, in the story of a turn: it is told anew with each of them."""
 
 Listener = Callable[[ProgressEvent], None]
 
@@ -37,7 +39,8 @@ class Turn:
         self, root: Span, conversation_id: str | None, listener: Listener | None = None, *, asked: Messages = ()
     ) -> None:
         outer = current_turn()
-        self._outer = outer = None if outer is None or outer.has_ended else outer
+        self.outer = outer = None if outer is None or outer.has_ended else outer
+        """The turn around this one, until this one ends."""
         self.has_ended: bool = False
         """True once its end is told: a task that outlives the turn still has it as its own."""
         self.root = root
@@ -82,8 +85,8 @@ class Turn:
         self.warning_count += 1
         codes = list(dict.fromkeys(code for code, _ in self.warnings))
         self._show({semconv.WARNINGS: codes, semconv.WARNING_COUNT: self.warning_count})
-        if self._outer is not None:
-            self._outer.warned(code, message)
+        if self.outer is not None:
+            self.outer.warned(code, message)
 
     def edited(self, strategy: str, message: str) -> None:
         """Count an edit on the root."""
@@ -91,8 +94,8 @@ class Turn:
             return
         self.edits.append((strategy, message))
         self._show({semconv.EDIT_COUNT: self.edit_count})
-        if self._outer is not None:
-            self._outer.edited(strategy, message)
+        if self.outer is not None:
+            self.outer.edited(strategy, message)
 
     def shortened(self, left_out: LeftOut) -> None:
         """Record on the root what was left out of a request."""
@@ -107,13 +110,15 @@ class Turn:
     def story(self) -> str:
         """Warnings, edits and the size left out, in one line: the essential first, as lists show no more."""
         told = [f"WARN {message} ({code})" for code, message in self.warnings_by_weight]
-        told += [f"{message} ({strategy})" for strategy, message in self.edits]
+        told += _more(self.warnings, "warnings")
+        told += [f"{message} ({strategy})" for strategy, message in self.edits[:_TOLD]]
+        told += _more(self.edits, "edits")
         return "; ".join(told if self.left_out is None else (*told, str(self.left_out)))
 
     @property
     def warnings_by_weight(self) -> list[tuple[str, str]]:
-        """The warnings, those about the fate of the request first."""
-        return sorted(self.warnings, key=lambda each: _WEIGHT.get(each[0], 2))
+        """The warnings, those about the fate of the request first; not all where they are many."""
+        return sorted(self.warnings, key=lambda each: _WEIGHT.get(each[0], 2))[:_TOLD]
 
     def tell(
         self,
@@ -126,9 +131,9 @@ class Turn:
     ) -> None:
         """Pass an event to the listener, if there is one; else to that of the turn around this one, whose beginning and
         end are its own. "turn_ended" is the last."""
-        listener, outer = self._listener, self._outer
+        listener, outer = self._listener, self.outer
         if kind == "turn_ended":
-            self._listener, self._outer, self.is_heard, self.has_ended = None, None, False, True
+            self._listener, self.outer, self.is_heard, self.has_ended = None, None, False, True
         if listener is None:
             if outer is not None and not kind.startswith("turn_"):
                 outer.tell(kind, name, message=message, error=error, numbers=numbers)
@@ -144,6 +149,10 @@ class Turn:
                 numbers=numbers,
             )
             outside_collector(listener, event)
+
+
+def _more(entries: Sequence[object], name: str) -> list[str]:
+    return [f"{len(entries) - _TOLD:,} more {name}"] if len(entries) > _TOLD else []
 
 
 class attached:  # noqa: N801 - used like a function, as those of contextlib are

@@ -103,6 +103,9 @@ def test_a_stack_within_another_turn_tells_that_one_what_it_would_tell_without_a
     for agent in ("boss", "researcher") if has_sdk else ():
         (root,) = capture.spans_named(f"invoke_agent {agent}")
         assert root.attributes["chatstack.warning.count"] == 1
+        assert str(root.attributes["output.value"]).startswith("WARN fits at 94%")
+        assert root.attributes["langfuse.observation.level"] == "WARNING"
+        assert root.attributes["logfire.level_num"] == 13
 
 
 def test_turns_of_a_task_that_outlives_the_one_it_began_in_leave_nothing_there() -> None:
@@ -128,3 +131,18 @@ def test_a_turn_with_a_listener_of_its_own_tells_the_outer_one_only_what_rolls_u
     inner.edited("summarize", "9 messages")
     assert (len(outside), len(inside)) == (0, 1)
     assert (outer.warning_count, outer.edit_count) == (1, 1)
+
+
+def test_the_story_of_a_turn_with_many_edits_stays_short() -> None:
+    """An agent may shape a result in each of a thousand rounds: the root is one line in a list of traces."""
+    turn = Turn(INVALID_SPAN, None)
+    for number in range(1_000):
+        turn.edited("shape", f"edit {number}")
+    turn.warned("context_irreducible", "too long")
+    for number in range(100):
+        turn.warned("context_window_exceeded", f"{number} tokens over")
+    told = turn.story.split("; ")
+    assert told[:2] == ["WARN too long (context_irreducible)", "WARN 0 tokens over (context_window_exceeded)"]
+    assert told[19:22] == ["WARN 18 tokens over (context_window_exceeded)", "81 more warnings", "edit 0 (shape)"]
+    assert told[40:] == ["edit 19 (shape)", "980 more edits"]
+    assert (turn.warning_count, turn.edit_count) == (101, 1_000)
