@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
 from operator import countOf
 from typing import Any, Never, TypeGuard, TypeVar, overload
 
 from chatstack.client.checks import send_to
 from chatstack.client.parsing import OutputShape, shape_of
 from chatstack.client.stream import ChatStream
-from chatstack.errors import BudgetExceeded, ChatStackError, InputError, ToolLoopError
+from chatstack.client.what_was_done import tell_what_was_done
+from chatstack.errors import InputError
 from chatstack.values.messages import Message
 from chatstack.values.mistakes import check_messages, kind_of, remedy_for
 from chatstack.values.requests import NO_OPTIONS, ChatOptions, ChatRequest, refuse_blank
@@ -87,13 +87,8 @@ class ChatFronts:
         request = request_of(messages, options, conversation_id, stream=False, shape=shape)
         refuse_blank(request.messages)
         if timeout_seconds is not None:
-            timed = self._opening(request, timeout_seconds, shape)
-            try:
-                async with timed:
-                    return await timed.response()
-            except Exception as error:
-                _tell_what_was_done(error, timed)
-                raise
+            async with self._opening(request, timeout_seconds, shape) as timed:
+                return await timed.response()
         stream: ChatStream | None = None
         try:
             stream = await send_to(self, request)
@@ -103,7 +98,7 @@ class ChatFronts:
             if stream is not None:
                 await stream.aclose()
             if isinstance(error, Exception):
-                _tell_what_was_done(error, stream)
+                tell_what_was_done(error, None if stream is None else stream.so_far)
             raise
 
     @overload
@@ -139,7 +134,8 @@ class ChatFronts:
         """Return the same answer as a stream. Bad input raises at once; nothing is sent until it is entered or
         iterated.
 
-        With ``output_type``, ``stream.response()`` has the value, or raises the ``OutputError``.
+        With ``output_type``, ``stream.response()`` has the value, or raises the ``OutputError``. Errors have
+        ``messages``, as those of ``get_response``; a stream that you leave early has ``stream.so_far.messages``.
         """
         if unknown:
             raise _unknown("get_streaming_response", unknown)
@@ -153,30 +149,21 @@ class ChatFronts:
         return ChatStream.opening(
             lambda: send_to(self, request),
             timeout_seconds=timeout_seconds,
-            read=None if shape is None else shape.parsed,
+            read=None if shape is None else _reader(shape),
         )
 
 
-def _tell_what_was_done(error: Exception, stream: ChatStream | None) -> None:
-    """Put on the error what the turn had added before: tools may have done what must not be done twice."""
-    so_far = ChatResponse(messages=()) if stream is None else stream.so_far
-    if isinstance(error, ToolLoopError | BudgetExceeded) and not so_far.messages:
-        return  # raised where a layer had read the answer by itself: only the error knows
-    open_calls: set[str] = set()
-    whole = 0
-    for at, message in enumerate(so_far.messages, 1):
-        open_calls.update(call.id for call in message.calls)
-        open_calls.difference_update(result.call_id for result in message.results)
-        whole = whole if open_calls else at
-    if not isinstance(error, ChatStackError):
-        # Another library's error may have messages of its own, or take no attributes.
-        with suppress(Exception):
-            if isinstance(getattr(error, "messages", ()), tuple):
-                error.messages = so_far.messages[:whole]  # type: ignore[attr-defined]
-        return
-    error.messages = so_far.messages[:whole]
-    if not isinstance(error, BudgetExceeded):  # which says what its budget has paid for
-        error.usage, error.overhead_usage = so_far.usage, so_far.overhead_usage
+def _reader(shape: OutputShape) -> Callable[[ChatResponse], ChatResponse]:
+    """Return a function that parses an answer; its error tells of the whole turn."""
+
+    def parsed(answer: ChatResponse) -> ChatResponse:
+        try:
+            return shape.parsed(answer)
+        except Exception as error:
+            tell_what_was_done(error, answer)
+            raise
+
+    return parsed
 
 
 def request_of(

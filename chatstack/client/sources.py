@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar, cast
 from chatstack.client.closing import closes_this
 from chatstack.client.collecting import outside_collector
 from chatstack.client.time_limits import expire_at, told_as
+from chatstack.client.what_was_done import tell_what_was_done
 from chatstack.errors import ChatStackError, StreamBusyError, StreamClosedError, TurnTimeoutError
 from chatstack.values.messages import Message
 from chatstack.values.responses import ChatResponse, ChatUpdate
@@ -113,6 +114,9 @@ class OpeningSource:
             except asyncio.CancelledError:
                 self._raise_if_closed()
                 raise
+            except Exception as error:
+                self._tell(error)
+                raise
             finally:
                 self._leave()
 
@@ -125,6 +129,11 @@ class OpeningSource:
             return await self._stream.__anext__()
         except asyncio.CancelledError:
             self._raise_if_closed()
+            raise
+        except StopAsyncIteration:
+            raise
+        except Exception as error:
+            self._tell(error)
             raise
         finally:
             self._leave()
@@ -158,7 +167,12 @@ class OpeningSource:
     def _raise_if_closed(self) -> None:
         """Raise ``StreamClosedError`` for the reader if ``aclose()`` cancelled it, and not somebody else."""
         if self._stopped is not None and self._reader is not None and self._reader.uncancel() == 0:
-            raise StreamClosedError("this stream was closed by another task while it was being read") from None
+            closed = StreamClosedError("this stream was closed by another task while it was being read")
+            self._tell(closed)
+            raise closed from None
+
+    def _tell(self, error: Exception) -> None:
+        tell_what_was_done(error, None if self._stream is None else self._stream.so_far)
 
     async def _in_time(self, step: Callable[[], Awaitable[T]]) -> T:
         if self._deadline is None:

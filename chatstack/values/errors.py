@@ -8,8 +8,8 @@ from typing import Any
 class ChatStackError(Exception):
     """Root of the tree: ``except ChatStackError`` catches whatever chatstack raises itself.
 
-    Where it ends a turn of ``get_response``, ``messages`` holds what the turn had added until then, calls and results
-    in whole pairs, ``usage`` and ``overhead_usage`` (of summaries) what has been paid for; None where nothing is known.
+    Where it ends a turn, streamed or not, ``messages`` holds what the turn had added until then, calls and results in
+    whole pairs, ``usage`` and ``overhead_usage`` (of summaries) what has been paid for; None where nothing is known.
     """
 
     __module__ = "chatstack.errors"

@@ -18,6 +18,7 @@ from chatstack import (
     Message,
     OutputError,
     ServerError,
+    StreamClosedError,
     ToolCall,
     ToolLoopError,
     TurnTimeoutError,
@@ -169,3 +170,64 @@ def test_what_the_loop_says_itself_stays_where_a_layer_reads_its_answer(timeout_
     assert [message.role for message in caught.value.messages] == ["assistant", "tool"] * 2
     assert caught.value.usage is not None
     assert caught.value.usage.output_tokens > 0
+
+
+# Streams
+
+
+@pytest.mark.parametrize("timeout_seconds", [None, 30.0])
+@pytest.mark.parametrize("error", [ServerError("overloaded"), OSError("reset")], ids=repr)
+def test_an_error_that_ends_a_stream_tells_them_too(error: Exception, timeout_seconds: float | None) -> None:
+    client = ChatStack(ScriptedClient([BOOK, error])).use(FunctionInvoker, tools=[book]).build()
+
+    async def read() -> None:
+        async with client.get_streaming_response("go", timeout_seconds=timeout_seconds) as stream:
+            async for _ in stream:
+                pass
+
+    with pytest.raises(type(error)) as caught:
+        asyncio.run(read())
+    assert caught.value.messages == (BOOK, Message.tool("1", "booked Oslo", name="book"))  # type: ignore[attr-defined]
+
+
+def test_a_stream_out_of_time_tells_them_too() -> None:
+    client = ChatStack(Hangs([BOOK])).use(FunctionInvoker, tools=[book]).build()
+
+    async def read() -> None:
+        await client.get_streaming_response("go", timeout_seconds=0.3).response()
+
+    with pytest.raises(TurnTimeoutError) as caught:
+        asyncio.run(read())
+    assert len(caught.value.messages) == 2
+
+
+def test_a_stream_that_somebody_stops_tells_its_reader() -> None:
+    """The button beside an answer: another task closes the stream, in the middle of a tool call."""
+    client = ChatStack(ScriptedClient([BOOK, BOTH])).use(FunctionInvoker, tools=[book, wait]).build()
+
+    async def read() -> None:
+        stream = client.get_streaming_response("go")
+        button = asyncio.get_running_loop().call_later(
+            0.2, lambda: closing.append(asyncio.ensure_future(stream.aclose()))
+        )
+        try:
+            async for _ in stream:
+                pass
+        finally:
+            button.cancel()
+
+    closing: list[asyncio.Future[None]] = []
+    with pytest.raises(StreamClosedError) as caught:
+        asyncio.run(read())
+    assert caught.value.messages == (BOOK, Message.tool("1", "booked Oslo", name="book"))
+
+
+def test_a_streamed_answer_of_another_type_tells_them_too() -> None:
+    client = ChatStack(ScriptedClient([BOOK, "no number"])).use(FunctionInvoker, tools=[book]).build()
+
+    async def read() -> None:
+        await client.get_streaming_response("go", output_type=int).response()
+
+    with pytest.raises(OutputError) as caught:
+        asyncio.run(read())
+    assert [message.role for message in caught.value.messages] == ["assistant", "tool", "assistant"]
