@@ -206,18 +206,18 @@ class Recogniser:
         return 0 if is_asked or count < len(left) else alike + count
 
     def _grown(self, found: _Found, conversation: tuple[Message, ...], who: str) -> History:
-        history, known, alike = found.history, found.known, found.alike
+        history, known, alike, length = found.history, found.known, found.alike, len(conversation)
         if history is None or (alike and (history.messages is not known or history not in self._used)):
             grown = History(self._key, self._lock)  # or it has grown in another thread, or was evicted
         elif not alike:
             grown = History(self._key, self._lock)
-            grown.moves, grown.moved_at = history.moves + 1, len(conversation)
+            grown.moves, grown.moved_at = history.moves + 1, length
             for each, levels in history.levels().items():
                 grown.conversation(each).levels.update(levels)
         elif alike < len(known):
             grown = self._branched(found, history, conversation, who)
         else:
-            if _asks(conversation[alike - 1 :]) or len(conversation) - history.moved_at > NEW_MESSAGES:
+            if history.moves and (_asks(conversation[alike - 1 :]) or length - history.moved_at > NEW_MESSAGES):
                 history.moves = 0
             if history.given:
                 self._count(history, -1)
