@@ -61,9 +61,7 @@ _TEXTS: dict[str, tuple[str, ...]] = {
     "input_text": ("text",),
     "output_text": ("text",),
     "function_call": ("call_id", "name", "arguments"),
-    "function_call_output": ("call_id",),
     "custom_tool_call": ("call_id", "name", "input"),
-    "custom_tool_call_output": ("call_id",),
 }
 """Fields that must be text, by type: without them calls and results could not be paired, or words would be lost."""
 

@@ -29,7 +29,8 @@ class ItemFields(msgspec.Struct, gc=False):
     @property
     def is_callers(self) -> bool:
         """True for a call whose result the caller gives; a type that says ``tool`` is of a tool that runs elsewhere."""
-        return bool(self.own) and not self.type.endswith(("_tool_use", "_tool_call"))
+        is_elsewhere = self.type.endswith(("_tool_use", "_tool_call")) and self.type != "custom_tool_call"
+        return bool(self.own) and not is_elsewhere
 
     @property
     def asked(self) -> str | None:

@@ -12,7 +12,7 @@ from chatstack.values.parts import ProviderItem
 class ItemPairs:
     """An incremental pairing of provider items: calls, and results that name one of them before it."""
 
-    __slots__ = ("_answered", "_calls", "_orphans", "joined")
+    __slots__ = ("_answered", "_calls", "_orphans", "joined", "waiting")
 
     def __init__(self) -> None:
         self._calls: dict[str, int] = {}
@@ -21,6 +21,8 @@ class ItemPairs:
         self._orphans: list[str] = []
         self.joined: list[tuple[int, int]] = []
         """The positions of a result and its call, where they stand in two messages."""
+        self.waiting: dict[str, int] = {}
+        """The position of each call whose result the caller has still to give, by its id."""
 
     def add(self, position: int, item: ProviderItem) -> None:
         """Add the next item."""
@@ -34,16 +36,19 @@ class ItemPairs:
                 self._orphans.append(asked)
             else:
                 self._answered.add(asked)
+                self.waiting.pop(asked, None)
                 if call != position:
                     self.joined.append((position, call))
         if fields.own:
             self._calls[fields.own] = position
+            if fields.is_callers:
+                self.waiting[fields.own] = position
 
     def copy(self) -> ItemPairs:
         """Return a copy of its own."""
         made = ItemPairs()
         made._calls, made._answered = dict(self._calls), set(self._answered)
-        made._orphans, made.joined = [*self._orphans], [*self.joined]
+        made._orphans, made.joined, made.waiting = [*self._orphans], [*self.joined], dict(self.waiting)
         return made
 
     def leftovers(self) -> Iterator[str]:

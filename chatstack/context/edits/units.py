@@ -61,7 +61,10 @@ def units_of(messages: Sequence[Message]) -> tuple[Unit, ...]:
             members[position] = [position]  # the first of its unit
         else:
             members[_home(home, position)].append(position)
-    open_homes = {_home(home, position) for position, _, _ in pairs.open_calls()}
+    waiting = [position for position, _, _ in pairs.open_calls()]
+    if pairs.items is not None:
+        waiting.extend(pairs.items.waiting.values())
+    open_homes = {_home(home, position) for position in waiting}
     return tuple(Unit(tuple(positions), first in open_homes) for first, positions in members.items())
 
 

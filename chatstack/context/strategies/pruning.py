@@ -137,7 +137,7 @@ def removable(context: Context) -> Sequence[Unit]:
         message = context.messages[at]
         if at in kept or message.pinned or message.role == "system" or message.mark == "summary":
             return False
-        return at <= context.latest_assistant or not message.results
+        return at <= context.latest_assistant or not (message.results or message.role == "tool")
 
     found = [unit for unit in context.units if not unit.is_open and all(map(may_go, unit.positions))]
     return found if len(found) < len(context.units) else found[:-1]

@@ -12,6 +12,7 @@ from chatstack.errors import ServerError
 from chatstack.providers.extras import as_list, as_object, decoded_object, object_or_empty, text_in
 from chatstack.providers.failures import failure
 from chatstack.providers.openai.chat_parts import PROVIDER
+from chatstack.providers.openai.responses_items import is_async
 from chatstack.providers.openai.responses_wire import message_from_wire, with_server
 from chatstack.providers.openai.usages import responses_usage
 from chatstack.values.messages import Message
@@ -40,6 +41,7 @@ class ResponsesAnswer:
         self._response: Mapping[str, object] | None = None
         self._items: dict[tuple[int, str], Mapping[str, object]] = {}
         self._calls: dict[object, int] = {}
+        self._async = set[object]()
         self._given: dict[object, list[str]] = {}
         self._texts: list[str] = []
         self._has_reasoning = False
@@ -99,14 +101,18 @@ class ResponsesAnswer:
             yield ChatUpdate(reasoning="\n\n")
         elif kind == "response.output_item.added":
             item = as_object(event.get("item"), "item")
-            if item.get("type") in _CALLS:
+            if is_async(item):
+                self._async.add(_place(event, item))
+            elif item.get("type") in _CALLS:
                 index = self._calls.setdefault(_place(event, item), len(self._calls))
                 call = CallDelta(index, text_in(item, "call_id"), text_in(item, "name"))
                 yield ChatUpdate(call_delta=call)
         elif kind in _ARGUMENTS and delta:
             place = _place(event)
             self._given.setdefault(place, []).append(delta)
-            yield ChatUpdate(call_delta=CallDelta(self._calls.setdefault(place, len(self._calls)), arguments=delta))
+            if place not in self._async:
+                index = self._calls.setdefault(place, len(self._calls))
+                yield ChatUpdate(call_delta=CallDelta(index, arguments=delta))
         elif kind in _GIVEN and (given := text_in(event, "arguments") or text_in(event, "input")):
             self._given[_place(event)] = [given]
 

@@ -12,6 +12,8 @@ written as one; ``content: null`` under ``message`` marks it. An item without an
 is written as a data URL with a name, which the API demands.
 
 A custom tool call keeps its input as a JSON string in ``arguments``: on any other wire it is a call like all others.
+An ``async`` call is a ``ProviderItem``, and so is its result, which may come anywhere behind it, or never: no layer
+moves it, or answers in its place. A result of no call is one, too.
 Fields of other wires are ignored; reasoning and items of other providers, and the reasoning of chat completions, are
 left out. So is reasoning behind which its message has no item, as in an answer that was cut off: the API refuses it.
 An answer with reasoning or items names its server under ``server``: to others, which have neither, they are not sent.
@@ -40,29 +42,33 @@ from chatstack.providers.extras import (
     extra_json_of,
     json_arguments,
     message_at,
+    text_in,
     with_extra,
     without_nulls,
 )
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.chat_results import is_host_of_openais
+from chatstack.providers.openai.responses_items import (
+    CALLS,
+    CUSTOM_CALL,
+    RESULTS,
+    is_async,
+    is_late,
+    portable,
+    with_known_ids,
+)
 from chatstack.providers.openai.responses_parts import WIRE, output_from_wire, output_to_wire, parts_to_wire
 from chatstack.values.messages import Message, Role
 from chatstack.values.native import server_of
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user"}
-_CUSTOM_CALL = "custom_tool_call"
-_RESULTS = ("function_call_output", "custom_tool_call_output")
-_CALL_FIELDS: Mapping[str, str] = {"function_call": "call_id", _CUSTOM_CALL: "call_id"}
-_RESULT_FIELDS: Mapping[str, str] = {kind: "call_id" for kind in _RESULTS}
+_CALL_FIELDS: Mapping[str, str] = {kind: "call_id" for kind in CALLS}
+_RESULT_FIELDS: Mapping[str, str] = {kind: "call_id" for kind in RESULTS}
 _IDS = re.compile(".{0,64}", re.DOTALL)
 """The ids of calls that OpenAI takes; other servers give longer ones."""
-_PREFIXES: Mapping[object, str] = {"message": "msg", "function_call": "fc", _CUSTOM_CALL: "ctc"}
-"""Beginnings of the ids of items that OpenAI takes; it does not need any."""
 _ANSWERS = ("_output", "_response")
 """Ends of the types of items that answer an item of the model's."""
-_PORTABLE = ("message", *_CALL_FIELDS, *_RESULTS)
-"""Types of items that mean the same at every server."""
 _SERVER = "server"
 """Field of an answer's ``extra_json`` that names the server it came from. See ``server_of``."""
 
@@ -86,7 +92,7 @@ def messages_to_wire(
             is_foreign = bool(server) and server_of(message) not in ("", server)
         else:
             new = _other_items(message, customs, where)
-        new = _portable(new) if is_foreign else _with_known_ids(new) if is_openais else new
+        new = portable(new) if is_foreign else with_known_ids(new) if is_openais else new
         for item in new:
             ids.rename(item)
         items.extend(new)
@@ -102,6 +108,7 @@ def messages_from_wire(items: Sequence[object]) -> tuple[Message, ...]:
 def messages_in_place(items: Sequence[object]) -> Iterator[tuple[Message, slice]]:
     """Yield our messages for input items, each with the place of its items."""
     names: dict[str, str] = {}
+    of_async: set[str] = set()
     output: list[Mapping[str, object]] = []
 
     def closed(end: int) -> Iterator[tuple[Message, slice]]:
@@ -121,7 +128,7 @@ def messages_in_place(items: Sequence[object]) -> Iterator[tuple[Message, slice]
         if kind == "message" and role in _ROLES:
             yield from closed(position)
             yield _input_message(without_nulls(item), where), here
-        elif kind in _RESULTS:
+        elif kind in RESULTS and not is_late(item, of_async):
             yield from closed(position)
             yield message_at(where, "tool", (_result_from_item(item, names, where),)), here
         elif isinstance(kind, str) and kind.endswith(_ANSWERS):
@@ -129,6 +136,7 @@ def messages_in_place(items: Sequence[object]) -> Iterator[tuple[Message, slice]
             yield Message("tool", (ProviderItem(PROVIDER, encoded(dict(item))),)), here
         else:
             output.append(item)
+            of_async.update([text_in(item, "call_id")] if is_async(item) else ())
     yield from closed(len(items))
 
 
@@ -143,7 +151,7 @@ def message_from_wire(output: Iterable[object]) -> Message:
             parts.extend(_texts_of(without_nulls(item), where))
         elif kind == "reasoning":
             parts.append(Reasoning(_thought(item), encoded(without_nulls(item)), PROVIDER))
-        elif kind in ("function_call", _CUSTOM_CALL):
+        elif kind in CALLS and not is_async(item):
             parts.append(_call_from_item(item, where))
         else:
             parts.append(ProviderItem(PROVIDER, encoded({**item, "type": kind})))  # nulls too: the API demands some
@@ -241,33 +249,14 @@ def _texts_of(item: Mapping[str, object], where: str) -> list[Part]:
     return parts
 
 
-def _portable(items: list[WireObject]) -> list[WireObject]:
-    """Return what another server can read of the items of an answer, or of those behind it: texts, calls and results,
-    without the ids of items."""
-    kept = [item for item in items if item.get("type", "message") in _PORTABLE]
-    return [{name: value for name, value in item.items() if name != "id"} for item in kept]
-
-
-def _with_known_ids(items: list[WireObject]) -> list[WireObject]:
-    """Return the items without ids that OpenAI would refuse: other servers give their own to items of its types."""
-    return [
-        item if _is_known_id(item) else {name: value for name, value in item.items() if name != "id"} for item in items
-    ]
-
-
-def _is_known_id(item: WireObject) -> bool:
-    id, prefix = item.get("id", ""), _PREFIXES.get(item.get("type", "message"), "")
-    return not id or not prefix or (isinstance(id, str) and id.startswith(prefix) and len(id) <= 64)
-
-
 def _is_custom(call: ToolCall, where: str) -> bool:
-    return extra_fields(call.extra_json, WIRE, where).get("type") == _CUSTOM_CALL
+    return extra_fields(call.extra_json, WIRE, where).get("type") == CUSTOM_CALL
 
 
 def _call_to_item(call: ToolCall, where: str) -> WireObject:
     written: WireObject
     if _is_custom(call, where):
-        written = {"type": _CUSTOM_CALL, "call_id": call.id, "name": call.name}
+        written = {"type": CUSTOM_CALL, "call_id": call.id, "name": call.name}
         written["input"] = decoded_text(call.arguments)
     else:
         written = {"type": "function_call", "call_id": call.id, "name": call.name}
@@ -279,9 +268,9 @@ def _call_from_item(item: Mapping[str, object], where: str) -> ToolCall:
     call_id = as_string(item.get("call_id"), f"{where}.call_id")
     name = as_string(item.get("name"), f"{where}.name")
     extra = {key: value for key, value in without_nulls(item).items() if key not in ("type", "call_id", "name")}
-    if item.get("type") == _CUSTOM_CALL:
+    if item.get("type") == CUSTOM_CALL:
         text = as_string(extra.pop("input", ""), f"{where}.input")
-        return ToolCall(call_id, name, encoded(text), encoded_extra({"type": _CUSTOM_CALL, **extra}, WIRE))
+        return ToolCall(call_id, name, encoded(text), encoded_extra({"type": CUSTOM_CALL, **extra}, WIRE))
     arguments = as_string(extra.pop("arguments", ""), f"{where}.arguments")
     return ToolCall(call_id, name, arguments or "{}", encoded_extra(extra, WIRE))
 
