@@ -54,7 +54,7 @@ _RATE_LIMIT = frozenset({
     "insufficient_quota",
     "throttlingException",  # Bedrock, as all names of this form
 })  # fmt: skip
-_TIMEOUT = frozenset({"timeout_error", "timeout", "request_timeout", "modelTimeoutException"})
+_TIMEOUT = frozenset({"timeout_error", "timeout", "request_timeout", "vector_store_timeout", "modelTimeoutException"})
 _SERVER = frozenset({
     "api_error",
     "engine_overloaded_error",  # Moonshot
@@ -71,8 +71,7 @@ _SERVER = frozenset({
 _REFUSED = frozenset({
     "billing_error",
     "content_filter",
-    "content_policy_violation",
-    "invalid_image_url",
+    "data_residency_mismatch",
     "invalid_prompt",
     "invalid_request_error",
     "model_not_found",
@@ -80,6 +79,8 @@ _REFUSED = frozenset({
     "request_too_large",
     "validationException",
 })  # fmt: skip
+_REFUSED_FOR = re.compile("image|policy")
+"""What the names of other refusals have in them, as ``image_too_large`` and ``content_policy_violation``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +264,7 @@ def _class_of(status: int, code: str, kind: str, streaming: bool) -> tuple[type[
         return RequestRefusedError, ("the body of the request is too large", ": send less, or smaller files")
     if status == 404 or says & {"model_not_found", "not_found_error"}:
         return RequestRefusedError, ("not found", ": check model and base_url")
-    if status < 400 and streaming and not says & _REFUSED:
+    if status < 400 and streaming and not (says & _REFUSED or any(map(_REFUSED_FOR.search, says))):
         return BrokenStreamError, ("the stream broke off with an error", ": the answer is not complete")
     return RequestRefusedError, ("request refused", ": the cause holds what the provider said")
 

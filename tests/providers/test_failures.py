@@ -6,9 +6,10 @@ import json
 import pickle
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from openai.types.responses import ResponseError
 
 from chatstack import ChatStackError, ContextOverflowError
 from chatstack.errors import (
@@ -627,6 +628,14 @@ def test_every_exception_that_bedrock_streams_is_known_and_shown() -> None:
         error = failure("anthropic", status=200, body={"error": {"type": name}}, streaming=True)
         assert not isinstance(error, BrokenStreamError), name
         assert f"({name})" in str(error)
+
+
+@pytest.mark.parametrize("code", get_args(ResponseError.model_fields["code"].annotation))
+def test_a_failed_response_is_the_same_error_in_a_stream(code: str) -> None:
+    body = {"error": {"code": code, "message": "m"}}
+    whole, streamed = (failure("openai", body=body, streaming=each) for each in (False, True))
+    assert type(streamed) is type(whole)
+    assert streamed.code == code
 
 
 @pytest.mark.parametrize(
