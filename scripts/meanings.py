@@ -227,6 +227,6 @@ METRICS = {
     "gen_ai.client.token.usage": ("histogram", "Tokens of a model call, by `gen_ai.token.type`"),
     "gen_ai.execute_tool.duration": ("histogram", "Time of a tool call"),
     "gen_ai.invoke_agent.duration": ("histogram", "Time of a turn"),
-    "gen_ai.workflow.duration": ("histogram", "Time of a run of an `IterativeLoop`"),
+    "gen_ai.invoke_workflow.duration": ("histogram", "Time of a run of an `IterativeLoop`"),
 }
 """By name: the kind, and what is measured."""

@@ -98,7 +98,7 @@ def test_the_duration_of_the_workflow_is_measured_by_name_and_error() -> None:
     run(traced([ServerError("down")], capture))
     points = {
         str(point.labels.get("error.type")): (point.count, dict(point.labels))
-        for point in capture.metric("gen_ai.workflow.duration")
+        for point in capture.metric("gen_ai.invoke_workflow.duration")
     }
     assert points == {
         "None": (1, {"gen_ai.workflow.name": "research"}),
