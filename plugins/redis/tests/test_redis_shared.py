@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,9 @@ def forget_all(fleet: Fleet, server: RedisServer) -> None:
 
 
 def files(server: RedisServer) -> list[bytes]:
-    """The content of all files of the server."""
-    found = [each for each in Path(server.folder).rglob("*") if each.is_file()]
-    return [each.read_bytes() for each in found]
+    """The content of all files of the server; one that it is writing anew may go meanwhile."""
+    found: list[bytes] = []
+    for each in Path(server.folder).rglob("*"):
+        with suppress(FileNotFoundError):
+            found += [each.read_bytes()] if each.is_file() else []
+    return found
