@@ -133,10 +133,11 @@ def refusal_for(error: Exception) -> Refusal:
     status = told.status if told.status >= 400 else found.status
     message = found.message if found.code == "context_length_exceeded" else told.reason or found.message
     headers = as_mapping(told.headers)
+    seconds = retry_after_seconds(headers)
     return replace(
         found,
         status=status,
         message=message,
-        retry_after_seconds=retry_after_seconds(headers),
+        retry_after_seconds=found.retry_after_seconds if seconds is None else seconds,
         is_final=(found.is_final and status < 500) or headers.get("x-should-retry") == "false",
     )

@@ -251,6 +251,17 @@ def test_what_upstream_says_about_trying_again_goes_on(form: str, api: Any, stat
 
 
 @pytest.mark.parametrize(("form", "api"), PAIRS)
+def test_a_wait_that_upstream_tells_in_words_goes_on_as_a_header(form: str, api: Any) -> None:
+    async def refuse(seen: Seen, wire: Wire) -> None:
+        await wire.whole(b'{"error": {"message": "Rate limit reached. Please try again in 12s."}}', 429)
+
+    with upstream(refuse) as there, serving(Settings(Upstream(there.url), api=api), clearing) as gateway:
+        content = body(form, history(4)).replace(b'"odd"', b'"metadata"').replace(b"[\n  1.0\n ]", b"{}")
+        got = ask(gateway.url, form, content)
+    assert (got.status_code, got.headers.get("retry-after")) == (429, "12"), got.text
+
+
+@pytest.mark.parametrize(("form", "api"), PAIRS)
 def test_an_overflow_is_sent_again_with_less(form: str, api: Any) -> None:
     async def play(seen: Seen, wire: Wire) -> None:
         if len(seen.body) > 9_000:
