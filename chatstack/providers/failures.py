@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
@@ -187,19 +187,23 @@ def transport_failure(provider: str, error: BaseException, *, streaming: bool = 
     return None
 
 
-def _system_reason(error: BaseException | None) -> str:
-    """Return what the system said at the end of the chain of causes, as "Too many open files"; "" if nothing. A chain
-    may go in a circle: respx raises an error from one of its own that was raised from it."""
-    reason, passed = "", set[int]()
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception, its cause, and so on. A chain may go in a circle: respx raises an error from one of its own
+    that was raised from it."""
+    passed = set[int]()
     while error is not None and id(error) not in passed:
         passed.add(id(error))
+        yield error
         if isinstance(error, BaseExceptionGroup):  # one error for each address of a host
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-        if isinstance(error, OSError):
-            reason = error.strerror or reason
-        # httpcore raises its errors again "from None"; any other context may be what the caller was busy with
-        error = error.__cause__ or (error.__context__ if error.__suppress_context__ else None)
-    return reason
+        else:  # httpcore raises its errors again "from None"; any other context may be what the caller was busy with
+            error = error.__cause__ or (error.__context__ if error.__suppress_context__ else None)
+
+
+def _system_reason(error: BaseException) -> str:
+    """Return what the system said at the end of the chain of causes, as "Too many open files"; "" if nothing."""
+    said = [each.strerror for each in causes(error) if isinstance(each, OSError) and each.strerror]
+    return said[-1] if said else ""
 
 
 @contextmanager

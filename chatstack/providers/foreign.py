@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Final, cast
 
@@ -11,7 +11,7 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stream import ChatStream
 from chatstack.errors import ProviderError
-from chatstack.providers.failures import failure, transport_failure
+from chatstack.providers.failures import causes, failure, transport_failure
 from chatstack.providers.overflow import Overflow, overflow_in
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate, FinishReason
@@ -81,20 +81,11 @@ def foreign_failure(provider: str, error: BaseException) -> ProviderError | None
     """
     if isinstance(error, ProviderError):
         return error
-    chain = tuple(_chain(error))
+    chain = tuple(causes(error))
     for each in chain:
         if isinstance(each, ProviderError):
             return copy.copy(each)  # its numbers are exact; the caller sets its cause, which stands above it
     return next((known for each in chain if (known := _said_by(provider, each)) is not None), None)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception, its cause, and so on. Other people's may go in a circle."""
-    passed: list[BaseException] = []
-    while error is not None and not any(error is each for each in passed):
-        passed.append(error)
-        yield error
-        error = error.__cause__
 
 
 def _said_by(provider: str, error: BaseException) -> ProviderError | None:

@@ -87,6 +87,19 @@ def test_a_cause_of_the_transport_counts() -> None:
     assert isinstance(foreign_failure("theirs", error), ProviderConnectionError)
 
 
+def test_a_cause_that_is_raised_again_from_none_and_the_first_of_a_group_count() -> None:
+    def fail() -> None:
+        try:
+            raise StatusError(429, "slow down")
+        except StatusError:
+            raise RuntimeError("the agent failed") from None
+
+    with pytest.raises(RuntimeError) as caught:
+        fail()
+    for error in (caught.value, ExceptionGroup("all", [caught.value])):
+        assert isinstance(foreign_failure("theirs", error), RateLimitError)
+
+
 @pytest.mark.parametrize("error", [ValueError("no such tool"), KeyError("x"), ExceptionGroup("all", [ValueError()])])
 def test_an_error_of_somebody_elses_is_none(error: Exception) -> None:
     assert foreign_failure("theirs", error) is None

@@ -15,6 +15,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from chatstack.providers.failures import causes
 from chatstack.telemetry.propagation import trace_headers
 from chatstack_gateway.apart import Apart
 from chatstack_gateway.headers import Headers, downward, upward, value_of
@@ -116,14 +117,7 @@ class UpstreamRefusalError(Exception):
     @classmethod
     def of(cls, error: BaseException) -> Self | None:
         """Return upstream's own answer among the causes of an error."""
-        seen: set[int] = set()
-        current: BaseException | None = error
-        while current is not None and id(current) not in seen:
-            if isinstance(current, cls):
-                return current
-            seen.add(id(current))
-            current = current.__cause__
-        return None
+        return next((each for each in causes(error) if isinstance(each, cls)), None)
 
 
 @dataclass(slots=True)
