@@ -10,7 +10,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from chatstack.client.checks import OwnCopy
-from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments, check_options
+from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments, check_options, check_value
 from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.errors import WiringError
 from chatstack.lru import Lru
@@ -172,6 +172,7 @@ class Spending(OwnCopy):
 
     def forget(self, conversation_id: str) -> None:
         """Forget the account of that conversation, which then starts anew."""
+        check_value("Spending.forget", "conversation_id", conversation_id, str)
         with self._lock:
             self._accounts.pop(conversation_id, None)
 

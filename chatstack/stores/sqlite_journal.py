@@ -11,11 +11,12 @@ from pathlib import Path
 import msgspec
 
 from chatstack.context.memory.memory import ContextMemory
-from chatstack.errors import StoreError, WiringError
+from chatstack.errors import InputError, StoreError, WiringError
 from chatstack.loop.journal import Entry, histories
 from chatstack.paths import absolute_path
 from chatstack.stores.opening import OpenedOnce
 from chatstack.stores.sqlite_file import FileForm, SQLiteThread, Transaction
+from chatstack.values.surrogates import lone_surrogate_in
 
 _FORM = FileForm(
     application_id=0x4348444A,
@@ -49,6 +50,7 @@ class SQLiteJournal:
 
     async def entries(self, run_id: str) -> Sequence[Entry]:
         """Return all entries of that run, in order. Raises ``StoreError`` if one is missing or cannot be read."""
+        _check_run(run_id)
         rows = await self._opened.get().run(
             lambda connection: connection.execute(
                 "SELECT number, entry FROM entries WHERE run = ? ORDER BY number", (run_id,)
@@ -88,6 +90,7 @@ class SQLiteJournal:
 
         Raises ``StoreError`` if another process keeps the file or its log in use, where they can still be read.
         """
+        _check_run(run_id)
         session = self._opened.get()
         if memory is not None:
             for messages in histories(await self.entries(run_id)):
@@ -101,3 +104,8 @@ class SQLiteJournal:
 
     def __repr__(self) -> str:
         return f"SQLiteJournal({str(self.path)!r})"
+
+
+def _check_run(run_id: object) -> None:
+    if not isinstance(run_id, str) or lone_surrogate_in(run_id) is not None:
+        raise InputError(f"SQLiteJournal: run_id={run_id!r} must be text, without half characters")

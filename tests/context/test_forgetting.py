@@ -8,7 +8,7 @@ import itertools
 import pytest
 from hypothesis import given
 
-from chatstack import ContextMemory, Message, Truncate
+from chatstack import ContextMemory, InputError, Message, Spending, Truncate, WiringError
 from chatstack.context.memory.notes import OWNER
 from tests.context.conversing import RECIPES, SUMMARIZING, Process, Talk, to_the_end
 from tests.context.test_own_past_properties import MODEST, TALKS, every_recipe
@@ -164,3 +164,17 @@ def test_a_branch_decides_anew_about_a_beginning_that_was_forgotten() -> None:
         assert store.kept == {}
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize("given", [5, b"c", ["c"], True])
+def test_what_is_no_id_or_no_messages_is_named_and_nothing_is_forgotten(given: object) -> None:
+    memory, spending = ContextMemory(), Spending()
+    with pytest.raises(WiringError, match=r"ContextMemory.forget: conversation_id=.* must be text or None"):
+        memory.forget(conversation_id=given)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"messages.*: expected "):
+        memory.forget(messages=given)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"messages.*: expected "):
+        asyncio.run(memory.forget_stored(given))  # type: ignore[arg-type]
+    with pytest.raises(WiringError, match=r"Spending.forget: conversation_id=.* must be text"):
+        spending.forget(given)  # type: ignore[arg-type]
+    assert memory.forgets == 0

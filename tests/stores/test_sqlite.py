@@ -301,6 +301,16 @@ def test_a_relative_path_in_a_folder_that_is_gone_says_what_to_give(
     make(str(tmp_path / "here"))
 
 
+@pytest.mark.parametrize("path", ["a\0b", "a\ud800b"])
+@pytest.mark.parametrize(
+    ("make", "option"), [(SQLiteStore, "path"), (SQLiteJournal, "path"), (FolderWorkspace, "root")]
+)
+def test_what_no_file_can_be_called_is_refused_at_once(make: Callable[[str], object], option: str, path: str) -> None:
+    with pytest.raises(WiringError, match=f": {option}='a.*b' can name no file: leave out") as caught:
+        make(path)
+    assert caught.value.parameter == option
+
+
 def test_a_record_that_is_used_often_is_written_to_once_an_hour(path: Path) -> None:
     clock = Clock()
 

@@ -12,7 +12,19 @@ from typing import TypeVar
 
 import pytest
 
-from chatstack import File, Image, Message, Reasoning, StoreError, Text, ToolCall, ToolResult, Usage, WiringError
+from chatstack import (
+    File,
+    Image,
+    InputError,
+    Message,
+    Reasoning,
+    StoreError,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    WiringError,
+)
 from chatstack.loop.journal import (
     Entry,
     IterationEnded,
@@ -255,3 +267,11 @@ def test_a_killed_process_leaves_all_that_append_has_returned_for(path: Path) ->
     killed = subprocess.run([sys.executable, "-c", program, str(path)], timeout=300, check=False)
     assert killed.returncode == -9
     assert done(path, lambda journal: journal.entries("r")) == [ToolStarted(0, number) for number in range(50)]
+
+
+@pytest.mark.parametrize("given", [None, 5, 10**30, b"r", ["r"], "\ud800"])
+def test_what_is_no_id_of_a_run_is_named(tmp_path: Path, given: str) -> None:
+    journal = SQLiteJournal(tmp_path / "runs.db")
+    for asked in (journal.entries, journal.forget):
+        with pytest.raises(InputError, match=r"SQLiteJournal: run_id=.* must be text"):
+            asyncio.run(asked(given))

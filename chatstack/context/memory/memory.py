@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from chatstack.client.checks import OwnCopy
-from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments
+from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments, check_value
 from chatstack.context.edits.records import Record
 from chatstack.context.histories.choices import Bound, lengths_before_answer
 from chatstack.context.histories.conversations import NOTHING_CHOSEN, Chosen, term_in, with_term
@@ -28,6 +28,7 @@ from chatstack.lru import Lru
 from chatstack.tokens.caching import seconds_since_boot
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
+from chatstack.values.mistakes import checked_messages
 from chatstack.values.requests import ChatOptions
 
 _MEGABYTE = 1_000_000
@@ -241,6 +242,7 @@ class ContextMemory(OwnCopy):
 
     def forget(self, *, conversation_id: str | None = None, messages: Sequence[Message] | None = None) -> None:
         """Forget all entries of a conversation's id, of these messages and every beginning of them, or all entries."""
+        check_value("ContextMemory.forget", "conversation_id", conversation_id, str | None)
         self._forget(conversation_id, None if messages is None else self._links_of(messages))
 
     async def forget_stored(self, messages: Sequence[Message]) -> None:
@@ -287,7 +289,8 @@ class ContextMemory(OwnCopy):
         return small * _SMALL_BYTES + len(self.past) * _PAST_BYTES + self.readings.held_bytes
 
     def _links_of(self, messages: Sequence[Message]) -> set[bytes]:
-        seen = Recogniser(self._key, 1).recognise(tuple(messages), leading_systems(tuple(messages)))
+        whole = checked_messages(messages)
+        seen = Recogniser(self._key, 1).recognise(whole, leading_systems(whole))
         return set(links_of(seen, self._key))
 
     def _forget(self, conversation_id: str | None, links: set[bytes] | None) -> None:
