@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ from chatstack.tokens.prices import Price, price_of
 from chatstack.tokens.published import provider_at
 from chatstack.values.responses import Usage
 
+_log = logging.getLogger(__name__)
 _MOST_WAITING = 10_000
 """Maximum number of calls that wait for the first export; of more, the oldest are not counted."""
 
@@ -30,12 +32,17 @@ class Costs:
     exporter does that in its own thread, off the event loop of the calls.
     """
 
-    def __init__(self, meter: metrics.Meter) -> None:
+    def __init__(self, provider: metrics.MeterProvider) -> None:
         self._waiting: deque[tuple[tuple[str, ...], str, Usage, Mapping[str, Value]]] = deque(maxlen=_MOST_WAITING)
         self._sums: dict[tuple[tuple[str, Value], ...], Decimal] = {}
         self._is_loaded = False
         self._lock = threading.Lock()
-        meter.create_observable_counter(semconv.COST_METRIC[0], [self._observe], unit=semconv.COST_METRIC[1])
+        name, unit = semconv.COST_METRIC
+        try:
+            meter = metrics.get_meter(semconv.SCOPE, meter_provider=provider)
+            meter.create_observable_counter(name, [self._observe], unit=unit)
+        except Exception:  # noqa: BLE001 - the user's meter provider may raise anything; a call is under way
+            _log.exception("costs are not reported: the meter provider raised")
         renewed_in_child(self)
 
     def after_fork(self) -> None:
@@ -80,7 +87,7 @@ def costs_of(provider: metrics.MeterProvider) -> Costs:
     with _making:
         found = _by_provider.get(provider)
         if found is None:
-            found = _by_provider[provider] = Costs(metrics.get_meter(semconv.SCOPE, meter_provider=provider))
+            found = _by_provider[provider] = Costs(provider)
         return found
 
 

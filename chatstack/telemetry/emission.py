@@ -24,7 +24,7 @@ from chatstack.telemetry.caches import PromptCaches
 from chatstack.telemetry.content import Content, ContentCapture, capture_of
 from chatstack.telemetry.instruments import Instruments
 from chatstack.telemetry.outcomes import what_was_done
-from chatstack.telemetry.providers import does_nothing, global_meter_provider, global_tracer_provider, unless_proxy
+from chatstack.telemetry.providers import does_nothing, global_meter_provider, global_tracer_provider, own_provider
 from chatstack.telemetry.shortening import LeftOut
 from chatstack.telemetry.spans import Attributes, Value, end_span, numbers_of, start_span
 from chatstack.telemetry.standard_logging import reaches_opentelemetry, write_warning
@@ -62,9 +62,9 @@ class Telemetry(OwnCopy):
         warning_status: Literal["unset", "error"] = "unset",
         capture_content: ContentCapture | None = None,
     ) -> None:
-        self._tracer_provider = unless_proxy(tracer_provider)
-        self._meter_provider = unless_proxy(meter_provider)
-        self._logger_provider = unless_proxy(logger_provider)
+        self._tracer_provider = own_provider("tracer_provider", tracer_provider, "get_tracer")
+        self._meter_provider = own_provider("meter_provider", meter_provider, "get_meter")
+        self._logger_provider = own_provider("logger_provider", logger_provider, "get_logger")
         self.tracer = trace.get_tracer(semconv.SCOPE, tracer_provider=tracer_provider)
         self._logger = _logs.get_logger(semconv.SCOPE, logger_provider=logger_provider)
         meter = metrics.get_meter(semconv.SCOPE, meter_provider=meter_provider)

@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Protocol
+
 from opentelemetry import metrics
+from opentelemetry.util.types import Attributes
 
 from chatstack import semconv
 from chatstack.telemetry.costs import Costs, costs_of
 from chatstack.telemetry.providers import global_meter_provider
+
+_log = logging.getLogger(__name__)
+
+
+class _Tell(Protocol):
+    def __call__(self, amount: int | float, attributes: Attributes) -> None: ...
+
+
+class Instrument:
+    """A histogram or a counter, which ``tell`` adds to. If that raises, it is logged: the call must not fail for it."""
+
+    __slots__ = ("_tell",)
+
+    def __init__(self, tell: _Tell) -> None:
+        self._tell = tell
+
+    def record(self, amount: int | float, attributes: Attributes = None) -> None:
+        """Record or add an amount. Never raises."""
+        try:
+            self._tell(amount, attributes)
+        except Exception:  # noqa: BLE001 - the user's meter provider may raise anything
+            _log.exception("a measurement is lost: the meter provider raised")
+
+    add = record
 
 
 class Instruments:
@@ -14,8 +42,12 @@ class Instruments:
     more line here."""
 
     def __init__(self, meter: metrics.Meter, meter_provider: metrics.MeterProvider | None) -> None:
-        def histogram(name: str, unit: str, boundaries: tuple[float, ...]) -> metrics.Histogram:
-            return meter.create_histogram(name, unit, explicit_bucket_boundaries_advisory=boundaries)
+        def histogram(name: str, unit: str, boundaries: tuple[float, ...]) -> Instrument:
+            made = meter.create_histogram(name, unit, explicit_bucket_boundaries_advisory=boundaries)
+            return Instrument(made.record)
+
+        def counter(name: str, unit: str) -> Instrument:
+            return Instrument(meter.create_counter(name, unit).add)
 
         self.chat_duration = histogram(*semconv.CHAT_DURATION)
         self.chat_first_chunk = histogram(*semconv.CHAT_FIRST_CHUNK)
@@ -25,12 +57,12 @@ class Instruments:
         self.agent_duration = histogram(*semconv.AGENT_DURATION)
         self.workflow_duration = histogram(*semconv.WORKFLOW_DURATION)
         self.utilization = histogram(*semconv.UTILIZATION)
-        self.warnings = meter.create_counter(*semconv.WARNING_METRIC)
-        self.edits = meter.create_counter(*semconv.EDIT_METRIC)
-        self.tokens_removed = meter.create_counter(*semconv.TOKENS_REMOVED_METRIC)
-        self.prepared = meter.create_counter(*semconv.PREPARED_METRIC)
-        self.cache_tokens = meter.create_counter(*semconv.CACHE_TOKENS_METRIC)
-        self.evicted = meter.create_counter(*semconv.EVICTED_METRIC)
+        self.warnings = counter(*semconv.WARNING_METRIC)
+        self.edits = counter(*semconv.EDIT_METRIC)
+        self.tokens_removed = counter(*semconv.TOKENS_REMOVED_METRIC)
+        self.prepared = counter(*semconv.PREPARED_METRIC)
+        self.cache_tokens = counter(*semconv.CACHE_TOKENS_METRIC)
+        self.evicted = counter(*semconv.EVICTED_METRIC)
         self._meter_provider = meter_provider
 
     @property

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 from opentelemetry import metrics, trace
 
+from chatstack.errors import WiringError
+
 T = TypeVar("T")
 
 _ASKED_FOR = object()
@@ -24,6 +26,15 @@ def unless_proxy(provider: T | None) -> T | None:
     """Return the provider; None for the API's proxy, which stands for the process's one, whenever that comes."""
     kind = type(provider)
     return None if _is_of_the_api(kind.__module__) and "Proxy" in kind.__name__ else provider
+
+
+def own_provider(parameter: str, given: T | None, gives: str) -> T | None:
+    """Return a ``Telemetry``'s own provider, None for the process's one. Raises ``WiringError`` for what has no method
+    of that name."""
+    if given is not None and (isinstance(given, type) or not callable(getattr(given, gives, None))):
+        told = f"must be a provider of OpenTelemetry's, with {gives}(), or None"
+        raise WiringError(f"Telemetry: {parameter}={given!r} {told}", parameter=parameter)
+    return unless_proxy(given)
 
 
 def does_nothing(provider: object) -> bool:

@@ -8,10 +8,12 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from opentelemetry import context as otel
+from opentelemetry import metrics
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -33,6 +35,7 @@ from chatstack import (
     ServerError,
     Telemetry,
     ToolCall,
+    WiringError,
 )
 from chatstack.testing import ScriptedClient
 from tests.servers import free_port, silent_server
@@ -219,6 +222,39 @@ def test_a_sampler_or_a_processor_that_raises_costs_the_span_alone(
     assert where == "on_start" or everything.open_spans == []
     told = {(record.name, record.levelno) for record in caplog.records if record.levelno > logging.WARNING}
     assert told == {("chatstack.telemetry.spans", logging.ERROR)}
+
+
+class Spoilt(metrics.NoOpMeterProvider):
+    """Whose instruments raise, and who has none for what is collected late."""
+
+    def get_meter(self, *args: Any, **kwargs: Any) -> Any:
+        def refuse(*args: Any, **kwargs: Any) -> None:
+            raise RuntimeError("hunter2")
+
+        made = SimpleNamespace(record=refuse, add=refuse)
+        makes = {"create_histogram": lambda *args, **kwargs: made, "create_counter": lambda *args, **kwargs: made}
+        return SimpleNamespace(create_observable_counter=refuse, **makes)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("limit", [1_000, 1])
+def test_a_meter_provider_that_raises_costs_the_measurement_alone(
+    limit: int, streaming: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    telemetry = Telemetry(meter_provider=Spoilt())
+    assert ask(telemetry, streaming=streaming, limit=limit) == "it is sunny"
+    with pytest.raises(ServerError):
+        ask(telemetry, ServerError("no"), streaming=streaming, limit=limit)
+    told = {record.name for record in caplog.records if record.levelno > logging.WARNING}
+    assert told >= {"chatstack.telemetry.instruments", "chatstack.telemetry.costs"}
+
+
+@pytest.mark.parametrize("parameter", ["tracer_provider", "meter_provider", "logger_provider"])
+@pytest.mark.parametrize("given", [True, "console", MeterProvider, object()])
+def test_what_is_no_provider_is_named(parameter: str, given: object) -> None:
+    with pytest.raises(WiringError, match=f"Telemetry: {parameter}=.* must be a provider of OpenTelemetry's") as caught:
+        Telemetry(**{parameter: given})  # type: ignore[arg-type]
+    assert caught.value.parameter == parameter
 
 
 @pytest.mark.parametrize("lost", ["invoke_agent", "chat", "execute_tool", "context_guard"])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from opentelemetry import metrics, trace
 
 from chatstack import ChatResponse
+from chatstack.telemetry.instruments import Instrument
 from chatstack_gateway.exchange import Exchange
 from chatstack_gateway.spans import SCOPE
 
@@ -74,8 +75,9 @@ class Meters:
 
     def __init__(self, open_requests: Callable[[], int]) -> None:
         meter = metrics.get_meter(SCOPE)
-        self._requests = meter.create_counter("chatstack.gateway.requests", "{request}", "Requests, by outcome")
-        self._bytes = meter.create_counter("chatstack.gateway.request.bytes", "By", "Bytes of requests, by side")
+        requests = meter.create_counter("chatstack.gateway.requests", "{request}", "Requests, by outcome")
+        sizes = meter.create_counter("chatstack.gateway.request.bytes", "By", "Bytes of requests, by side")
+        self._requests, self._bytes = Instrument(requests.add), Instrument(sizes.add)
         meter.create_observable_gauge(
             "chatstack.gateway.open_requests",
             [lambda _: [metrics.Observation(open_requests())]],

@@ -10,6 +10,7 @@ from opentelemetry import context as otel
 from opentelemetry import propagate, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
+from chatstack.telemetry.spans import end_span, start_span
 from chatstack_gateway.exchange import Exchange
 from chatstack_gateway.headers import Headers, as_mapping
 
@@ -48,12 +49,15 @@ def server_span(method: str, path: str, route: str, headers: Headers) -> Generat
     tracer = trace.get_tracer(SCOPE)
     attributes = {"http.request.method": method, "url.path": path, "http.route": route, "url.scheme": "http"}
     token = otel.attach(_callers(headers))
+    span, failure = start_span(tracer, f"{method} {route}", attributes, kind=SpanKind.SERVER), None
     try:
-        with tracer.start_as_current_span(
-            f"{method} {route}", kind=SpanKind.SERVER, attributes=attributes, record_exception=False
-        ) as span:
+        with trace.use_span(span, record_exception=False, set_status_on_exception=False):
             yield ServerSpan(span)
+    except BaseException as error:
+        failure = error
+        raise
     finally:
+        end_span(span, failure)
         otel.detach(token)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 from answers import PATHS, WHOLE
@@ -18,6 +19,7 @@ from chatstack import ChatClient, ChatRequest, ChatStack, ContextWindowGuard, Pr
 from chatstack.providers.wires import read_request
 from chatstack.testing import ScriptedClient
 from chatstack_gateway import Settings, Upstream
+from chatstack_gateway.measuring import Meters
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CALLERS = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "x=1"}
@@ -88,6 +90,21 @@ def test_a_request_without_a_trace_begins_one(spans: InMemorySpanExporter) -> No
         gateway.settled()
     roots = [span for span in spans.get_finished_spans() if span.kind is SpanKind.SERVER]
     assert [span.parent for span in roots] == [None] * 3
+
+
+def test_telemetry_that_raises_costs_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("no telemetry today")
+
+    refusing = SimpleNamespace(start_span=refuse, start_as_current_span=refuse, add=refuse)
+    meter = SimpleNamespace(create_counter=lambda *_: refusing, create_observable_gauge=lambda *_: None)
+    monkeypatch.setattr("chatstack_gateway.spans.trace.get_tracer", lambda *_, **__: refusing)
+    with monkeypatch.context() as patched:
+        patched.setattr("chatstack_gateway.measuring.metrics.get_meter", lambda _: meter)
+        meters = Meters(lambda: 0)
+    monkeypatch.setattr("chatstack_gateway.gateway.Meters", lambda _: meters)
+    with upstream(answer) as api, serving(Settings(Upstream(api.url))) as gateway:
+        assert ask(gateway.url, "chat", body("chat", history(1))).status_code == 200
 
 
 def test_failures_are_told_without_text_or_keys(spans: InMemorySpanExporter) -> None:
