@@ -79,7 +79,7 @@ def convertible(
         extra=kept,
         output_schema=schema,
         model=model or request.options.model,
-        reasoning_effort=_effort(request.options, api),
+        reasoning_effort=_effort(request.options, rest, api),
     )
     _check_options(options, api)
     for position, tool in enumerate(options.tools):
@@ -184,8 +184,9 @@ def _schema(came: Form, rest: dict[str, object], known: OutputSchema | None, api
     )
 
 
-def _effort(options: ChatOptions, api: Form) -> str | None:
-    effort = options.reasoning_effort
+def _effort(options: ChatOptions, rest: Mapping[str, object], api: Form) -> str | None:
+    told = object_or_empty(rest.get("reasoning")).get("effort")  # in chat completions: OpenRouter's form
+    effort = told if options.reasoning_effort is None and isinstance(told, str) else options.reasoning_effort
     return "xhigh" if effort == "max" and api != ANTHROPIC else effort
 
 

@@ -157,6 +157,20 @@ def test_what_says_nothing_of_the_answer_is_left_out(form: str, api: Any) -> Non
         assert not json.loads(seen.body).keys() & (idle.keys() - {"store", "metadata"})
 
 
+@pytest.mark.parametrize("said", [{"reasoning": {"effort": "max"}}, {"reasoning_effort": "max"}])
+@pytest.mark.parametrize(
+    ("api", "heard"),
+    [("responses", {"reasoning": {"effort": "xhigh"}}), ("messages", {"output_config": {"effort": "max"}})],
+)
+def test_an_effort_in_either_form_of_chat_completions_goes_on(
+    api: Any, heard: dict[str, Any], said: dict[str, Any]
+) -> None:
+    with upstream(answer) as there, serving(Settings(Upstream(there.url), api=api)) as gateway:
+        assert ask(gateway.url, "chat", asked("chat", **said)).status_code == 200
+        (seen,) = there.requests
+    assert json.loads(seen.body).items() >= heard.items()
+
+
 ALLOWED = {
     "chat": {
         "type": "allowed_tools",
