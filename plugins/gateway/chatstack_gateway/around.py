@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from chatstack.client.protocol import ProviderInfo
 from chatstack.errors import ChatStackError, InputError, ServerError
+from chatstack.providers.asking import window_on
 from chatstack.providers.extras import object_or_empty
 from chatstack.providers.wires import PROVIDERS, Form, read_request
 from chatstack.tokens.default import estimating_counter
@@ -113,13 +114,17 @@ def _model(form: Form, card: Fields) -> Fields:
     name = card.get("id")
     if not isinstance(name, str):
         raise ServerError("upstream's answer is no model", provider=PROVIDERS[form])
+    window = window_on(card)
     if form != "messages":
-        return {"id": name, "object": "model", "created": _seconds(card.get("created_at")), "owned_by": "anthropic"}
+        size = {} if window is None else {"context_length": window}  # as OpenRouter and many others say it
+        told = {"id": name, "object": "model", "created": _seconds(card.get("created_at")), "owned_by": "anthropic"}
+        return {**told, **size}
+    size = {} if window is None else {"max_input_tokens": window}
     created = card.get("created")
     told = {"type": "model", "id": name, "display_name": name, "lifecycle": "active", "created_at": _FIRST_DAY}
     if isinstance(created, int) and 0 < created < 2**35:
         told["created_at"] = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return told
+    return {**told, **size}
 
 
 def _seconds(day: object) -> int:

@@ -17,10 +17,14 @@ from upstreams import Upstream as Api
 from chatstack_gateway import Settings, Upstream
 
 NAMES = [f"model-{number}" for number in range(45)]
-OPENAI_CARDS = [{"id": each, "object": "model", "created": 1_700_000_000, "owned_by": "x"} for each in NAMES]
-ANTHROPIC_CARDS = [
+OPENAI_CARDS: list[dict[str, Any]] = [
+    {"id": each, "object": "model", "created": 1_700_000_000, "owned_by": "x"} for each in NAMES
+]
+OPENAI_CARDS[3]["max_model_len"] = 32_768
+ANTHROPIC_CARDS: list[dict[str, Any]] = [
     {"type": "model", "id": each, "display_name": each.title(), "created_at": "2023-11-14T22:13:20Z"} for each in NAMES
 ]
+ANTHROPIC_CARDS[3]["max_input_tokens"] = 200_000
 
 
 async def answer(seen: Seen, wire: Wire) -> None:
@@ -56,7 +60,8 @@ def test_models_of_openai_are_listed_for_anthropics_sdk(api: str) -> None:
         assert {(each.type, each.created_at.year) for each in listed} == {("model", 2023)}
         last = client.models.list(before_id=NAMES[30], limit=10)
         assert ([each.id for each in last.data], last.has_more) == (NAMES[20:30], True)
-        assert client.models.retrieve(NAMES[3]).id == NAMES[3]
+        assert [each.max_input_tokens for each in listed[2:5]] == [None, 32_768, None]
+        assert client.models.retrieve(NAMES[3]).max_input_tokens == 32_768
         with pytest.raises(anthropic.NotFoundError, match="there is no such model"):
             client.models.retrieve("none")
         for seen in there.requests:
@@ -73,6 +78,7 @@ def test_models_of_anthropic_are_listed_for_openais_sdk() -> None:
         assert [each.id for each in listed] == NAMES
         assert {each.created for each in listed} == {1_700_000_000}
         assert client.models.retrieve(NAMES[3]).object == "model"
+        assert [(each.model_extra or {}).get("context_length") for each in listed[2:5]] == [None, 200_000, None]
         with pytest.raises(openai.NotFoundError, match="there is no such model"):
             client.models.retrieve("none")
         assert {seen.header("x-api-key") for seen in there.requests} == {"servers"}
