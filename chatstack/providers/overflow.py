@@ -33,12 +33,12 @@ def _words(words: str) -> str:
 _INPUT = (
     r"(?<![\w.])(?:input and maximum output|input|prompt|request(?:ed)?|current|n_keep)"
     r"(?=[^.;]{0,99}(?:token|length|n_ctx))"
-    + _words("_?tokens?|length|count|size|is|has|contains|of|in|total|too long|prompt|input")
+    + _words("_?tokens?(?:_ids)?|length|count|size|is|has|contains|of|in|total|too long|prompt|input")
 )
 _EXCEEDS, _LARGER = "exceed(?:s|ed)?", "(?:long|larg|great)er than"
 _MOST = _words(
     "the|this|its|model's|model|max_seq_len|maximum|max|context|window|input|allowed|available|configured|total|tokens?|"
-    "number|of|limit|length|size|only|supports|up to|n_ctx|is"
+    "number|of|limit|length|sequence|size|only|supports|up to|n_ctx|is"
 )
 _WINDOW = "context (?:window|length|size|limit)"
 # What stands behind a limit that is none of the input's in tokens.
@@ -81,6 +81,8 @@ _SENTENCES = tuple(
         rf"(?:{_MORE} output tokens.{{0,40}}?)?"
         r"(?:resulted in|requested(?::| about| a total of)?|contains|has|given:|received|count:) "
         rf"{_ACTUAL}(?! (?:output|message|tool))(?:(?: input| `inputs`) tokens (?:plus|and) {_N.format('plus')})?",
+        # TensorRT-LLM: `default_max_tokens` (-904) = max_seq_len (4096) - `splited_prompt_len` (5000)
+        rf"= max_seq_len \({_LIMIT}\) - `splited_prompt_len` \({_ACTUAL}\)",
         # LM Studio: keep the first 5003 tokens when [...] loaded with context length of only 4096 tokens
         rf"keep the first {_ACTUAL} tokens when .{{0,80}}?context length of only {_LIMIT} tokens",
         # The size, then the limit
@@ -96,6 +98,10 @@ _SENTENCES = tuple(
         rf"{_INPUT}{_ACTUAL}\)?(?: tokens)?\)?(?: in total)?,? ?"
         rf"(?:{_EXCEEDS}|cannot exceed|(?:is )?{_LARGER}|must be less than|>=?|but|while|model maximum)"
         rf"{_MOST}{_LIMIT}{_OTHER}",
+        # TensorRT-LLM: sum of prompt length (72417.0), query length (0) should not exceed max_num_tokens (69632)
+        rf"prompt length \({_ACTUAL}(?:\.[0-9]+)?\), query.{{1,20}}? should not exceed max_num_tokens \({_LIMIT}",
+        # TabbyAPI: requires 5376 cache tokens, which exceeds the available context size of 4096 tokens
+        rf"requires {_ACTUAL} cache tokens, which exceeds the available context size of {_LIMIT} tokens",
         # The limit alone
         # Google: The input token count exceeds the maximum number of tokens allowed 1048576
         rf"{_INPUT}{_EXCEEDS}{_MOST}(?:{_WINDOW}|tokens allowed|token limit){_MOST}{_LIMIT}{_OTHER}",
@@ -106,6 +112,8 @@ _SENTENCES = tuple(
         rf"too large for .{{1,80}}? model\. max size: {_LIMIT} tokens",
         # DashScope: Range of input length should be [1, 983616]
         rf"range of input length should be \[[0-9]+, {_LIMIT}\]",
+        # Snowflake: max tokens of 200000 exceeded
+        rf"(?<![\w.])max tokens of {_LIMIT} exceeded",
         # No size
         rf"(?:{_EXCEEDS}|{_LARGER}){_MOST}(?:{_WINDOW}|input length|model token limit|max message tokens)",
         rf"{_WINDOW}(?: has been| is| was)? exceed(?:ed|s limit)",

@@ -242,6 +242,22 @@ OVERFLOWS = [
         25_938,
         4_096,
     ),
+    ("The sum of prompt length (72417.0), query length (0) should not exceed max_num_tokens (69632)", 72_417, 69_632),
+    (
+        "`default_max_tokens` (-904) must be greater than 0, `default_max_tokens` (-904) = max_seq_len (4096) - "
+        "`splited_prompt_len` (5000)",
+        5_000,
+        4_096,
+    ),
+    ("`prompt_token_ids` length (5000) is greater than `max_seq_len` (4096)", 5_000, 4_096),
+    ("Cannot process new request: Prompt length (5056) exceeds maximum sequence length (2048)", 5_056, 2_048),
+    ("Prompt length 5000 exceeds the available context size of 4096 tokens", 5_000, 4_096),
+    (
+        "Initial job allocation requires 5376 cache tokens, which exceeds the available context size of 4096 tokens",
+        5_376,
+        4_096,
+    ),
+    ("max tokens of 200000 exceeded", None, 200_000),
 ]
 
 
