@@ -143,7 +143,8 @@ def tool(
     timeout_seconds: float | None = None,
     idempotent: bool = False,
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
-    """Make a function a tool: its name, docstring and type hints become what the model sees.
+    """Make a function a tool: its name, docstring and type hints become what the model sees. Under ``python -OO``,
+    which has no docstrings, pass ``description``.
 
     Sync or async. ``Annotated[int, "what it is for"]`` describes a parameter; bounds are those of ``msgspec.Meta``, or
     of pydantic's ``Field``. Hints are plain types, dataclasses, ``TypedDict``, ``msgspec.Struct`` and pydantic models.
