@@ -64,6 +64,8 @@ class _Field(NamedTuple):
     data: object
     """The type that data is converted to; None where there is more to it than msgspec can check at once."""
     is_plain: bool
+    service: type | None
+    """The class of an object that is made where none is given."""
     is_float: bool
     is_shown: bool
     default: object
@@ -86,23 +88,28 @@ def _fields_of_class(kind: type) -> tuple[_Field, ...]:
             hint, factory = hints.get(each.name), each.default_factory
             made = None if factory is dataclasses.MISSING else factory
             is_data, wanted_kinds = each.name in hints and is_plain(hint), kinds(hint)
+            is_class = isinstance(hint, type) and not getattr(hint, "_is_protocol", False)
+            service = cast("type", hint) if is_class and made is not None and not is_data else None
             is_float = float in wanted_kinds and int not in wanted_kinds
             data = as_data(hint) if is_data and one_of(hint) is None else None
-            found.append(_Field(each.name, hint, data, is_data, is_float, each.repr, each.default, made))
+            found.append(_Field(each.name, hint, data, is_data, service, is_float, each.repr, each.default, made))
     return tuple(found)
 
 
 def check_options(options: object, owner: str = "") -> None:
-    """Check every option that could stand in a file against its type hint. For ``__post_init__``.
+    """Check every option that could stand in a file against its type hint, and that services are what they should be.
+    For ``__post_init__``.
 
     Raises ``WiringError`` that names the layer, the option, its value and what is wanted. ``owner`` is what to call the
     layer; its class, if nothing is said.
     """
     kind = type(options)
     for field in _fields_of(options):
-        value = getattr(options, field.name)
+        value: object = getattr(options, field.name)
         if field.is_plain and value is not field.default and not (field.data and _is_data(value, field.data)):
             check_value(owner or kind.__name__, field.name, value, field.hint, is_shown=field.is_shown)
+        elif field.service is not None and not isinstance(value, field.service):
+            raise wrong(owner or kind.__name__, field.name, type(value), wanted(field.hint))
     needed = needs_one_of(kind)
     if needed and all(getattr(options, name) is None for name in needed):
         called = owner or kind.__name__
@@ -149,7 +156,7 @@ def _fits(value: object, hint: object) -> bool:
 def _is_data(value: object, hint: object) -> bool:
     try:
         msgspec.convert(value, hint)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter for half a character
         return False
     except (TypeError, NotImplementedError):  # a hint that msgspec has no rule for
         return True

@@ -8,6 +8,7 @@ from typing import ClassVar, cast
 
 from chatstack.client.checks import send_to, why_no_client, wraps_a_client
 from chatstack.client.fronts import ChatFronts
+from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, LayerKind, chain
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wrong
@@ -49,6 +50,7 @@ class Fallback(ChatFronts):
     kind: ClassVar[LayerKind] = "fallback"
 
     def __post_init__(self) -> None:
+        check_options(self)
         given: object = self.clients
         clients = cast("Sequence[object]", given) if isinstance(given, list | tuple) else ()
         if not clients:

@@ -14,7 +14,6 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wrong
 from chatstack.errors import WiringError
 from chatstack.telemetry.content import as_attributes, content_of, shown_input, shown_output
 from chatstack.telemetry.delivery import ProgressDelivery
@@ -50,8 +49,6 @@ class ProgressReporter(ChatFronts):
 
     def __post_init__(self) -> None:
         check_options(self)
-        if not isinstance(self.feed, ProgressFeed):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise wrong("ProgressReporter", "feed", self.feed, "a ProgressFeed")
         listener = self.on_progress
         if listener is not None and not is_listener(listener):
             raise WiringError(

@@ -12,7 +12,18 @@ from typing import Annotated, Any, Literal
 import pytest
 from msgspec import Meta
 
-from chatstack import ChatClient, WiringError
+from chatstack import (
+    Budget,
+    ChatClient,
+    ContextServices,
+    ContextWindowGuard,
+    Fallback,
+    FunctionInvoker,
+    ModelTracer,
+    ProgressReporter,
+    Telemetry,
+    WiringError,
+)
 from chatstack.client.hints import hints_of, is_plain
 from chatstack.client.options import (
     NonNegativeInt,
@@ -110,6 +121,34 @@ def test_every_default_would_be_accepted(name: str) -> None:
     for each in fields(kind):
         if each.init and isinstance(each.default, bool | int | float | str) and is_plain(hints[each.name]):
             check_value(name, each.name, each.default, hints[each.name])
+
+
+SERVICES = [
+    (ContextWindowGuard, "services", {"max_context_tokens": 9}),
+    (Fallback, "services", {"clients": [ScriptedClient()]}),
+    (Budget, "spending", {"max_tokens": 9}),
+    (ModelTracer, "telemetry", {}),
+    (FunctionInvoker, "telemetry", {}),
+    (ProgressReporter, "feed", {}),
+]
+
+
+@pytest.mark.parametrize("given", [None, True, "abc", Telemetry])
+@pytest.mark.parametrize(("layer", "name", "needed"), SERVICES)
+def test_a_service_of_another_class_is_named(layer: Any, name: str, needed: dict[str, Any], given: object) -> None:
+    with pytest.raises(WiringError, match=rf"{layer.__name__}: {name}=.* must be a ") as caught:
+        layer(ScriptedClient(), **needed, **{name: given})
+    assert caught.value.parameter == name
+
+
+def test_a_part_of_the_services_of_another_class_is_named() -> None:
+    with pytest.raises(WiringError, match=r"ContextServices: memory=.* must be a ContextMemory"):
+        ContextServices(memory={})  # type: ignore[arg-type]
+
+
+def test_half_a_character_in_the_place_of_an_option_is_named() -> None:
+    with pytest.raises(WiringError, match=r"ContextWindowGuard: strict='\\ud800' must be True or False"):
+        ContextWindowGuard(ScriptedClient(), max_context_tokens=9, strict="\ud800")  # type: ignore[arg-type]
 
 
 def test_the_short_repr_names_what_differs_from_the_defaults() -> None:

@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from chatstack.client.checks import OwnCopy
+from chatstack.client.options import check_options
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.requests.attempts import SummaryAttempts
 from chatstack.telemetry.emission import Telemetry
@@ -49,6 +50,9 @@ class ContextServices(OwnCopy):
     telemetry: Telemetry = field(default_factory=_unless_given(Telemetry))
 
     shared_by_stack: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
     @classmethod
     def from_parts(cls, part: Callable[[type[Any]], Any]) -> ContextServices:
