@@ -134,13 +134,18 @@ class Sdk(Generic[C]):
         """Return a new client of the SDK's, which has a key."""
         kind: type[C] = getattr(sdk, f"Async{self.client_name}")
         prefix = self.name.upper()
-        check_base_url(owner, options.get("base_url") or os.environ.get(f"{prefix}_BASE_URL") or self.default_url)
+        check_base_url(owner, options.get("base_url", os.environ.get(f"{prefix}_BASE_URL", self.default_url)))
         remedy = f"set {prefix}_API_KEY or pass api_key='...' (any text for a server that needs none)"
         keyless = WiringError(f"{owner}: no API key; {remedy}", parameter="api_key")
         try:
             made = kind(**options)
         except getattr(sdk, self.key_error) as error:
             raise keyless from error
+        except (AttributeError, TypeError) as error:
+            if "http_client" not in options:
+                raise
+            told = f"{owner}: http_client is none that the SDK can use: {error}"
+            raise WiringError(told, parameter="http_client") from error
         if not self.has_key(self._with_key(owner, made)):
             raise keyless
         return made

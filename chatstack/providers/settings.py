@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Collection
 from typing import Annotated, TypeAlias, cast, get_args
 from urllib.parse import urlsplit
@@ -91,7 +91,7 @@ def _wrong(owner: str, parameter: str, wanted: str, found: object) -> WiringErro
 
 
 def _is_duration(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
 
 
 def _is_whole(value: object, least: int) -> bool:

@@ -51,6 +51,19 @@ def test_a_key_from_the_environment_is_looked_at_too(
 
 
 @ALL
+def test_an_empty_address_from_the_environment_is_looked_at_too(
+    kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.setenv(name, "")
+    assert refused(kind).parameter == "base_url"
+
+
+def test_a_field_for_the_bound_of_an_answer_that_is_none_is_named() -> None:
+    assert refused(OpenAIChatClient, max_tokens_field="max_output_tokens").parameter == "max_tokens_field"
+
+
+@ALL
 @pytest.mark.parametrize(
     ("parameter", "value"),
     [
@@ -72,6 +85,10 @@ def test_a_key_from_the_environment_is_looked_at_too(
         ("api_key", ""),
         ("api_key", 5),
         ("base_url", 5),
+        ("base_url", 0),
+        ("base_url", ""),
+        ("http_client", "http://127.0.0.1"),
+        ("timeout_seconds", 10**400),
         ("base_url", "http://127.0.0.1:99999/v1"),
         ("base_url", "http://127.0.0.1:-1/v1"),
         ("base_url", "http://user:secret-part@127.0.0.1:x/v1"),

@@ -71,6 +71,7 @@ class OpenAIChatClient(OpenAIProvider):
         cloud: OpenAICloud | None = None,
     ) -> None:
         check_choice(type(self).__name__, "cache", cache, ChatCache)
+        check_choice(type(self).__name__, "max_tokens_field", max_tokens_field, MaxTokensField)
         OpenAIProvider.__init__(
             self,
             model,
