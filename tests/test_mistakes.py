@@ -23,6 +23,7 @@ from chatstack import (
     ContextWindowGuard,
     FunctionInvoker,
     InputError,
+    MemoryWorkspace,
     Message,
     ModelTracer,
     ProgressReporter,
@@ -31,7 +32,10 @@ from chatstack import (
     Text,
     ToolResult,
     Truncate,
+    Windows,
     WiringError,
+    from_json,
+    to_json,
 )
 from chatstack.client.wiring import name_of
 from chatstack.testing import ScriptedClient
@@ -103,6 +107,44 @@ def test_a_recipe_that_is_asked_like_a_client_says_build() -> None:
         STACK.get_response("hello")  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match=r"'ChatStack' object has no attribute 'overide'$"):
         STACK.overide("x")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: FunctionInvoker(ScriptedClient(), tools=[None]), "tool: expected a function, got NoneType"),  # type: ignore[list-item]
+        (
+            lambda: Truncate(max_tokens=5).as_layer()(ScriptedClient(), counter=0),  # type: ignore[arg-type]
+            "counter='int' must be a TokenCounter",
+        ),
+        (
+            lambda: ContextWindowGuard(ScriptedClient(), max_context_tokens=5, counter=""),  # type: ignore[arg-type]
+            "ContextWindowGuard: counter='str' must be a TokenCounter",
+        ),
+        (
+            lambda: StrategyContextManager(Truncate(max_tokens=5), window_tokens="8k"),  # type: ignore[arg-type]
+            "StrategyContextManager: window_tokens='8k' must be a whole number, at least 1, or None",
+        ),
+        (
+            lambda: StrategyContextManager(Truncate(max_tokens=5), client="gpt-5"),  # type: ignore[arg-type]
+            "StrategyContextManager: client is a name, and no chat client",
+        ),
+        (lambda: Windows(ask_seconds="5"), "Windows: ask_seconds='5' must be a number greater than 0"),  # type: ignore[arg-type]
+        (lambda: MemoryWorkspace(["a.txt"]), "MemoryWorkspace: files=['a.txt'] must be a mapping from paths to texts"),  # type: ignore[arg-type]
+        (lambda: Telemetry(span_events="no"), "Telemetry: span_events='no' must be True or False"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(WiringError) as caught:
+        make()
+    assert says in str(caught.value)
+
+
+def test_a_history_as_a_subclass_of_text_is_read() -> None:
+    class Marked(str):
+        __slots__ = ()
+
+    assert from_json(Marked(to_json([Message.user("hi")]))) == [Message.user("hi")]
 
 
 @pytest.mark.parametrize("front", ["get_response", "get_streaming_response"])

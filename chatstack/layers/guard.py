@@ -86,7 +86,7 @@ class ContextWindowGuard(ContextLayer):
 
     def __post_init__(self) -> None:
         check_options(self)
-        counter = self.counter or default_counter(self.inner, self.chars_per_token)
+        counter = default_counter(self.inner, self.chars_per_token) if self.counter is None else self.counter
         editing = ContextEditing.around(self.inner, self, self.services, counter)
         object.__setattr__(self, "_editing", editing)
 

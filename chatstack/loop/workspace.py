@@ -67,6 +67,9 @@ class MemoryWorkspace:
         self._lock = Lock()
         self._files: dict[str, _File] = {}
         self._names: dict[str, str] = {}
+        if not isinstance(files, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            told = f"MemoryWorkspace: files={files!r} must be a mapping from paths to texts, or None"
+            raise WiringError(told, parameter="files")
         for path, text in (files or {}).items():
             self.write(path, text)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, cast
 
+from chatstack.client.checks import check_client
 from chatstack.client.closing import Closing
 from chatstack.client.options import PositiveInt, check_options
 from chatstack.client.protocol import ChatClient, ProviderInfo, layer_kind, provider_info
@@ -157,7 +158,7 @@ class StrategyContextManager(_Trimming):
     memory: ContextMemory | None = field(default=None, repr=False)
     telemetry: Telemetry | None = field(default=None, repr=False)
     options: ChatOptions | None = None
-    window_tokens: int | None = None
+    window_tokens: PositiveInt | None = None
     client: ChatClient | None = None
     _applied: Applied = field(init=False, repr=False)
 
@@ -168,7 +169,10 @@ class StrategyContextManager(_Trimming):
                 layer="StrategyContextManager",
                 parameter="strategy",
             )
+        check_options(self)
         check_call("StrategyContextManager", self.options)
+        if self.client is not None:
+            check_client(self.client, "StrategyContextManager", "client")
         kind = type(self.strategy).__name__
         if self.strategy.asks_inner and self.client is None:
             raise WiringError(

@@ -17,6 +17,7 @@ from opentelemetry.util.types import AnyValue
 
 from chatstack import semconv
 from chatstack.client.checks import OwnCopy
+from chatstack.client.options import check_arguments
 from chatstack.errors import WiringError
 from chatstack.lru import Lru
 from chatstack.semconv import WarningCode
@@ -62,6 +63,8 @@ class Telemetry(OwnCopy):
         warning_status: Literal["unset", "error"] = "unset",
         capture_content: ContentCapture | None = None,
     ) -> None:
+        flags = {"span_events": span_events, "log_warnings": log_warnings}
+        check_arguments(Telemetry, **flags, warning_status=warning_status)
         self._tracer_provider = own_provider("tracer_provider", tracer_provider, "get_tracer")
         self._meter_provider = own_provider("meter_provider", meter_provider, "get_meter")
         self._logger_provider = own_provider("logger_provider", logger_provider, "get_logger")
@@ -73,10 +76,6 @@ class Telemetry(OwnCopy):
         self.log_warnings = log_warnings
         self.display_hints = display_hints
         self.warning_status = warning_status
-        if warning_status not in ("unset", "error"):
-            raise WiringError(
-                f"Telemetry: warning_status={warning_status!r} must be 'unset' or 'error'", parameter="warning_status"
-            )
         if not isinstance(display_hints, frozenset | set) or not display_hints <= ALL_HINTS:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WiringError(
                 f"Telemetry: display_hints={display_hints!r} must be some of {', '.join(sorted(ALL_HINTS))}",

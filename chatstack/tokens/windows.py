@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 from chatstack.client.checks import OwnCopy
+from chatstack.client.options import PositiveFloat, check_arguments
 from chatstack.client.protocol import ChatClient, TellsWindow, chain, provider_info
 from chatstack.client.single_flight import SingleFlight
-from chatstack.errors import AuthenticationError, RateLimitError, WiringError
+from chatstack.errors import AuthenticationError, RateLimitError
 from chatstack.lru import Lru
 from chatstack.tokens.published import must_wait, provider_at, published, tables_loaded
 
@@ -52,9 +53,8 @@ class Windows(OwnCopy):
 
     shared_by_stack: ClassVar[bool] = True
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic, ask_seconds: float = 5.0) -> None:
-        if not ask_seconds > 0:
-            raise WiringError(f"Windows: ask_seconds={ask_seconds} must be greater than 0", parameter="ask_seconds")
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic, ask_seconds: PositiveFloat = 5.0) -> None:
+        check_arguments(Windows, ask_seconds=ask_seconds)
         self._clock = clock
         self._ask_seconds = ask_seconds
         self._lock = threading.Lock()

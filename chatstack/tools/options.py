@@ -38,7 +38,7 @@ def checked_tools(owner: RunsTools, *, own_services: tuple[type, ...] = ()) -> t
         raise wrong(name, "approve", owner.approve, "a function of a ToolCall and its ToolContext")
     if not _are_exceptions(propagate):
         raise wrong(name, "propagate", propagate, "a tuple of exception classes")
-    tools = tuple(cast("Tool[..., Any]", each) if isinstance(each, Tool) else tool(each) for each in given)
+    tools = tuple(cast("Tool[..., Any]", each) if isinstance(each, Tool) else tool()(each) for each in given)
     names = [each.name for each in tools]
     twice = next((each for each in names if names.count(each) > 1), None)
     if twice is not None:

@@ -72,6 +72,7 @@ def from_json(text: str | bytes) -> list[Message]:
     """
     if not isinstance(text, str | bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"from_json: expected JSON text, got {type(text).__name__}")
+    text = str.__str__(text) if isinstance(text, str) else text  # a subclass is none that the decoder knows
     messages, notes = _in_pieces(text) or _in_one_piece(text)
     for position, note in notes.items():
         if not 0 <= position < len(messages):

@@ -77,7 +77,7 @@ class ContextEditing:
     ) -> ContextEditing:
         """Make the editing of a layer around this client; ``options`` is the layer or strategy with the options. It
         counts as the client's provider does, if it is given no ``counter``."""
-        counter = counter or default_counter(inner)
+        counter = default_counter(inner) if counter is None else counter
         layer, memory, telemetry = type(options).__name__, services.memory, services.telemetry
         check_counter(layer, counter)
         info = provider_info(inner) or ProviderInfo(name="")
