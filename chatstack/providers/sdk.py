@@ -141,7 +141,7 @@ class Sdk(Generic[C]):
             made = kind(**options)
         except getattr(sdk, self.key_error) as error:
             raise keyless from error
-        except (AttributeError, TypeError) as error:
+        except (AttributeError, TypeError, ValueError) as error:
             if "http_client" not in options:
                 raise
             told = f"{owner}: http_client is none that the SDK can use: {error}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from chatstack import WiringError
+from chatstack.client.options import PositiveFloat, PositiveInt, check_options
 from chatstack.providers.wires import Form
 
 LARGE_BYTES = 256 * 1024
@@ -23,6 +24,8 @@ class Upstream:
     base_url: str
 
     def __post_init__(self) -> None:
+        if not isinstance(self.base_url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WiringError(f"upstream: the address is of type {type(self.base_url).__name__}, and no text")
         try:
             parts = urlsplit(self.base_url)
             is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -63,14 +66,17 @@ class Limits:
     after SIGTERM."""
 
     _: KW_ONLY
-    body_bytes: int = 64 * 1024 * 1024
-    open_requests: int = 2_000
-    head_seconds: float = 60
-    body_seconds: float = 60
-    connect_seconds: float = 10
-    stall_seconds: float = 600
-    drain_seconds: float = 30
-    error_bytes: int = 1024 * 1024
+    body_bytes: PositiveInt = 64 * 1024 * 1024
+    open_requests: PositiveInt = 2_000
+    head_seconds: PositiveFloat = 60
+    body_seconds: PositiveFloat = 60
+    connect_seconds: PositiveFloat = 10
+    stall_seconds: PositiveFloat = 600
+    drain_seconds: PositiveFloat = 30
+    error_bytes: PositiveInt = 1024 * 1024
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,10 @@ class Settings:
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
+        check_options(self)
+        if not isinstance(self.upstream, Upstream):  # pyright: ignore[reportUnnecessaryIsInstance]
+            told = f"upstream is a {type(self.upstream).__name__}; write Upstream('https://...')"
+            raise WiringError(f"Settings: {told}", parameter="upstream")
         if self.observe and self.rewrite_answers:
             raise WiringError("--observe forwards answers untouched; leave --rewrite-answers out")
         if not is_loopback(self.host) and not self.token:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 import httpx2
@@ -14,7 +15,7 @@ from test_fail_open import FORMS, answer, ask, pruned
 from upstreams import Seen, Wire, serving, upstream
 
 from chatstack import Message, WiringError
-from chatstack_gateway import Settings, Upstream
+from chatstack_gateway import Limits, Settings, Upstream
 from chatstack_gateway.command import settings_from
 
 KEY, OWN, TOKEN = "sk-callers-key-1234567890", "sk-servers-key-1234567890", "gateway-token-1234567890"
@@ -195,3 +196,19 @@ def test_an_upstream_address_that_cannot_be_is_refused_without_its_secrets(addre
         Upstream(address)
     assert "pw" not in str(caught.value)
     assert "key=1" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Upstream(b"https://user:pw@x"), "upstream: the address is of type bytes, and no text"),  # type: ignore[arg-type]
+        (lambda: Settings("https://x"), "Settings: upstream is a str; write Upstream('https://...')"),  # type: ignore[arg-type]
+        (lambda: Settings(Upstream("https://x"), port="80"), "Settings: port='80' must be a whole number"),  # type: ignore[arg-type]
+        (lambda: Settings(Upstream("https://x"), token=b"hunter2"), "Settings: token=<class 'bytes'> must be text"),  # type: ignore[arg-type]
+        (lambda: Limits(stall_seconds=0), "Limits: stall_seconds=0 must be a number greater than 0"),
+    ],
+)
+def test_a_setting_of_the_wrong_type_is_named(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(WiringError) as caught:
+        make()
+    assert str(caught.value) == said

@@ -8,12 +8,14 @@ from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, TypeAlias, cast
 
 from chatstack import ChatRequest, ChatStream, FunctionInvoker, Tool, WiringError
+from chatstack.client.checks import wraps_a_client
 from chatstack_mcp.server import McpServer
 
 _Made: TypeAlias = tuple[tuple[tuple[Tool[..., Any], ...], ...], FunctionInvoker]
 """The tools that were listed, by server, and the loop over them."""
 
 
+@wraps_a_client
 @dataclass(frozen=True, slots=True, eq=False)
 class McpInvoker(FunctionInvoker):
     """Runs the tools of MCP servers, beside those in ``tools``, as ``FunctionInvoker`` does, with its options.

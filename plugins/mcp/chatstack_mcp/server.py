@@ -13,6 +13,7 @@ from mcp_types import Tool as McpTool
 
 from chatstack import Tool, ToolError, WiringError
 from chatstack.client.closing import Closing
+from chatstack.client.options import PositiveFloat, check_arguments
 from chatstack.forks import renewed_in_child
 from chatstack_mcp.connection import Connection
 from chatstack_mcp.contents import output_of, part_of, text_of
@@ -48,8 +49,8 @@ class McpServer(Closing):
         *,
         prefix: str = "",
         only: Collection[str] | None = None,
-        timeout_seconds: float | None = 60.0,
-        connect_seconds: float = 30.0,
+        timeout_seconds: PositiveFloat | None = 60.0,
+        connect_seconds: PositiveFloat = 30.0,
         trust_hints: bool = False,
     ) -> None:
         if isinstance(server, str) and not server.startswith(("http://", "https://")):
@@ -61,6 +62,11 @@ class McpServer(Closing):
             raise WiringError(
                 f"McpServer: only={only!r} must be a list of names; write only=[{only!r}]", parameter="only"
             )
+        if not isinstance(server, str | StdioServerParameters) and not callable(server):
+            told = f"server={type(server).__name__} must be a URL, StdioServerParameters, or a function"
+            raise WiringError(f"McpServer: {told} that makes a Client", parameter="server")
+        seconds = {"timeout_seconds": timeout_seconds, "connect_seconds": connect_seconds}
+        check_arguments(McpServer, prefix=prefix, only=only, trust_hints=trust_hints, **seconds)
         self._server = server
         self._prefix = prefix
         self._only = None if only is None else frozenset(only)

@@ -462,6 +462,31 @@ def test_a_server_that_cannot_be_used_is_an_error_that_names_it(make: Callable[[
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"server": 5},
+            "McpServer: server=int must be a URL, StdioServerParameters, or a function that makes a Client",
+        ),
+        ({"prefix": 5}, "McpServer: prefix=5 must be text"),
+        ({"only": 5}, "McpServer: only=5 must be a"),
+        ({"timeout_seconds": "30"}, "McpServer: timeout_seconds='30' must be a number greater than 0 or None"),
+        ({"connect_seconds": 0}, "McpServer: connect_seconds=0 must be a number greater than 0"),
+        ({"trust_hints": "false"}, "McpServer: trust_hints='false' must be True or False"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_named(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(WiringError) as caught:
+        McpServer(**{"server": STDIO, **options})
+    assert str(caught.value).startswith(said)
+
+
+def test_a_loop_around_no_client_is_told_what_to_write() -> None:
+    with pytest.raises(WiringError, match="McpInvoker: inner is of type int, and no chat client"):
+        McpInvoker(5)  # type: ignore[arg-type]
+
+
 def test_one_that_was_closed_is_not_opened_again() -> None:
     async def run() -> None:
         server = McpServer(STDIO)

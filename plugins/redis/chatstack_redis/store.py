@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 import redis
 from chatstack.errors import StoreError, WiringError
 from chatstack.stores.opening import OpenedOnce, Session
+from chatstack.values.surrogates import lone_surrogate_in
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -47,8 +48,9 @@ class RedisStore:
         timeout_seconds: float = 5.0,
         max_connections: int = 4,
     ) -> None:
-        if not isinstance(prefix, str) or not prefix:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise WiringError(f"RedisStore: prefix={prefix!r} must be text, and not empty", parameter="prefix")
+        if not isinstance(prefix, str) or not prefix or lone_surrogate_in(prefix) is not None:  # pyright: ignore[reportUnnecessaryIsInstance]
+            told = "must be text, not empty and without half characters"
+            raise WiringError(f"RedisStore: prefix={prefix!r} {told}", parameter="prefix")
         for name, seconds in (("ttl_seconds", ttl_seconds), ("timeout_seconds", timeout_seconds)):
             is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
             if not is_number or not 0 < seconds <= LONGEST_TTL_SECONDS:

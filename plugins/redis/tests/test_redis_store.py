@@ -55,6 +55,7 @@ def test_making_one_connects_to_nothing() -> None:
     [
         ({"prefix": ""}, "prefix"),
         ({"prefix": b"bytes"}, "prefix"),
+        ({"prefix": "\ud800"}, "prefix"),
         ({"ttl_seconds": 0}, "ttl_seconds"),
         ({"ttl_seconds": "30"}, "ttl_seconds"),
         ({"timeout_seconds": None}, "timeout_seconds"),
