@@ -34,11 +34,18 @@ from chatstack import (
     Truncate,
     Windows,
     WiringError,
+    agent_turn,
     from_json,
     to_json,
+    tool,
 )
 from chatstack.client.wiring import name_of
 from chatstack.testing import ScriptedClient
+
+
+def look() -> str:
+    return "sunny"
+
 
 STACK = ChatStack(ScriptedClient())
 
@@ -129,6 +136,11 @@ def test_a_recipe_that_is_asked_like_a_client_says_build() -> None:
             lambda: StrategyContextManager(Truncate(max_tokens=5), client="gpt-5"),  # type: ignore[arg-type]
             "StrategyContextManager: client is a name, and no chat client",
         ),
+        (lambda: tool(idempotent="no")(look), "tool 'look': idempotent='no' must be True or False"),  # type: ignore[call-overload]
+        (
+            lambda: FunctionInvoker(ScriptedClient(), resolve="services"),  # type: ignore[arg-type]
+            "FunctionInvoker: resolve='services' must be a function from a type to an instance",
+        ),
         (lambda: Windows(ask_seconds="5"), "Windows: ask_seconds='5' must be a number greater than 0"),  # type: ignore[arg-type]
         (lambda: MemoryWorkspace(["a.txt"]), "MemoryWorkspace: files=['a.txt'] must be a mapping from paths to texts"),  # type: ignore[arg-type]
         (lambda: Telemetry(span_events="no"), "Telemetry: span_events='no' must be True or False"),  # type: ignore[arg-type]
@@ -138,6 +150,22 @@ def test_a_value_of_the_wrong_type_is_named(make: Callable[[], object], says: st
     with pytest.raises(WiringError) as caught:
         make()
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("given", ["hi", Message.user("hi"), [Message.user("hi")], None])
+def test_what_is_sent_in_the_place_of_a_request_is_told_where_it_belongs(given: Any) -> None:
+    said = r"send: expected a ChatRequest, got \w+; get_response\(\.\.\.\) takes messages"
+    with pytest.raises(InputError, match=said):
+        asyncio.run(STACK.build().send(given))
+
+
+@pytest.mark.parametrize("given", [0, [], False])
+def test_an_id_of_an_agents_turn_that_is_no_text_is_named(given: Any) -> None:
+    with (
+        pytest.raises(InputError, match="agent_turn: conversation_id: expected text"),
+        agent_turn(conversation_id=given),
+    ):
+        pass
 
 
 def test_a_history_as_a_subclass_of_text_is_read() -> None:

@@ -19,12 +19,13 @@ from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain,
 from chatstack.client.stream import ChatStream
 from chatstack.client.sync import SyncClient
 from chatstack.client.wiring import Resolver, name_of, nearest, shown, wire
-from chatstack.errors import WiringError
+from chatstack.errors import InputError, WiringError
 from chatstack.stack.entries import LayerSource, LayerSpec, Named, check_source
 from chatstack.stack.order import misplaced
 from chatstack.stack.services import SharedServices, StackService, SupportsLayer
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.tracer import ModelTracer
+from chatstack.values.mistakes import kind_of
 from chatstack.values.requests import ChatRequest
 
 P = ParamSpec("P")
@@ -245,6 +246,8 @@ class BuiltClient(OwnCopy, Closing, ChatFronts):
     kind: ClassVar[LayerKind] = "stack"
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
+        if not isinstance(request, ChatRequest):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"send: expected a ChatRequest, got {kind_of(request)}; get_response(...) takes messages")
         return await send_to(self.inner, request)
 
     async def aclose(self) -> None:

@@ -37,7 +37,7 @@ def agent_turn(
     Raises ``InputError`` for a name or an id that is no text, for an ``on_progress`` that is no plain function, and for
     a ``telemetry`` that is none.
     """
-    for what, given in (("name", name), ("conversation_id", conversation_id or "")):
+    for what, given in (("name", name), ("conversation_id", "" if conversation_id is None else conversation_id)):
         if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"agent_turn: {what}: expected text, got {type(given).__name__}")
     if on_progress is not None and not is_listener(on_progress):

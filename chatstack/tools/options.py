@@ -36,6 +36,8 @@ def checked_tools(owner: RunsTools, *, own_services: tuple[type, ...] = ()) -> t
         raise wrong(name, "tools", given, "a list of functions")
     if owner.approve is not None and not callable(owner.approve):  # pyright: ignore[reportUnnecessaryComparison]
         raise wrong(name, "approve", owner.approve, "a function of a ToolCall and its ToolContext")
+    if owner.resolve is not None and not callable(owner.resolve):  # pyright: ignore[reportUnnecessaryComparison]
+        raise wrong(name, "resolve", owner.resolve, "a function from a type to an instance")
     if not _are_exceptions(propagate):
         raise wrong(name, "propagate", propagate, "a tuple of exception classes")
     tools = tuple(cast("Tool[..., Any]", each) if isinstance(each, Tool) else tool()(each) for each in given)

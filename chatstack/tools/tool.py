@@ -67,7 +67,7 @@ class Tool(Generic[P, R_co]):
         Raises ``WiringError`` for a name that providers would refuse, and for a schema of anything but an object.
         """
         called = _checked_name(function, name)
-        _check_timeout(called, timeout_seconds)
+        _check_running(called, timeout_seconds, idempotent)
         schema: Mapping[str, object] = {"type": "object"} if parameters is None else parameters
         if not isinstance(schema, Mapping) or schema.get("type") != "object":  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WiringError(
@@ -166,7 +166,7 @@ def _made(
     idempotent: bool,
 ) -> Tool[P, R]:
     called = _checked_name(function, name)
-    _check_timeout(called, timeout_seconds)
+    _check_running(called, timeout_seconds, idempotent)
     if not isinstance(description, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         kind = type(description).__name__
         raise WiringError(f"tool {called!r}: description must be text, not {kind}", parameter="description")
@@ -206,7 +206,9 @@ def _checked_name(function: object, name: object) -> str:
     return called
 
 
-def _check_timeout(called: str, seconds: object) -> None:
+def _check_running(called: str, seconds: object, idempotent: object) -> None:
+    if not isinstance(idempotent, bool):
+        raise WiringError(f"tool {called!r}: idempotent={idempotent!r} must be True or False", parameter="idempotent")
     if seconds is None:
         return
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
