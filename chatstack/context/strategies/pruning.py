@@ -14,6 +14,7 @@ from chatstack.context.edits.shortening import fitted, never_whole, saved_by
 from chatstack.context.edits.units import Unit, items_in
 from chatstack.context.strategy import Strategy
 from chatstack.values.messages import Message
+from chatstack.values.parts import ProviderItem
 
 UNSEEN = ", even what the model has not seen yet"
 
@@ -137,7 +138,10 @@ def removable(context: Context) -> Sequence[Unit]:
         message = context.messages[at]
         if at in kept or message.pinned or message.role == "system" or message.mark == "summary":
             return False
-        return at <= context.latest_assistant or not (message.results or message.role == "tool")
+        if at <= context.latest_assistant:
+            return True
+        items = message.role == "tool" and any([type(part) is ProviderItem for part in message.parts])
+        return not (items or message.results)
 
     found = [unit for unit in context.units if not unit.is_open and all(map(may_go, unit.positions))]
     return found if len(found) < len(context.units) else found[:-1]
