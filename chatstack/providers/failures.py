@@ -80,7 +80,7 @@ _REFUSED = frozenset({
     "validationException",
 })  # fmt: skip
 _REFUSED_FOR = re.compile("image|policy")
-"""What the names of other refusals have in them, as ``image_too_large`` and ``content_policy_violation``."""
+"""Words in the names of other refusals, as ``image_too_large`` and ``content_policy_violation``."""
 
 
 @dataclass(frozen=True, slots=True)

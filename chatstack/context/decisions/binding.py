@@ -134,7 +134,8 @@ class Binding:
     def terms(self, opened: Opened) -> int:
         """Return a hash of everything that a plan depends on, beside the history."""
         context = opened.context
-        return hash((self._strategy(opened), context.reserved_tokens, context.fixed_tokens))
+        sizes = (opened.limit, context.reserved_tokens, context.fixed_tokens)
+        return hash((self.owner, opened.outer, opened.model, sizes))
 
     def _strategy(self, opened: Opened) -> int:
         """Return a hash of the same, without what may differ from one request of a conversation to the next."""

@@ -168,8 +168,7 @@ class ContextMemory(OwnCopy):
 
         The keys are the link of the whole request and the answer, and links without the last user messages: a reminder
         sent with one request may not be in the next. The latter are kept for the conversation's own name only, as
-        another conversation may have sent just those messages, and have got the same answer. ``ends`` are the numbers
-        of messages that it may come again after, if they are not these.
+        another conversation may have sent just those messages, and have got the same answer. ``ends``: other lengths.
         """
         messages = seen.history.messages
         lengths = ends or lengths_before_answer(messages, seen.length, record)
@@ -290,8 +289,7 @@ class ContextMemory(OwnCopy):
 
     def _links_of(self, messages: Sequence[Message]) -> set[bytes]:
         whole = checked_messages(messages)
-        seen = Recogniser(self._key, 1).recognise(whole, leading_systems(whole))
-        return set(links_of(seen, self._key))
+        return set(links_of(Recogniser(self._key, 1).recognise(whole, leading_systems(whole)), self._key))
 
     def _forget(self, conversation_id: str | None, links: set[bytes] | None) -> None:
         with self._lock:
@@ -335,8 +333,7 @@ class ContextMemory(OwnCopy):
         with self._lock:
             for at in range(seen.length - 1, least - 1, -1):
                 for who in whos:
-                    found = self._entries.choice(place, who, links[at])
-                    if found is not None:
+                    if (found := self._entries.choice(place, who, links[at])) is not None:
                         return Chosen(found.record, at + 1, seen.length, edition)
         return Chosen(known.record, known.covers, seen.length, edition)
 
