@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given
@@ -250,10 +250,16 @@ def test_a_window_that_its_caller_slides_is_noticed(slide: int, keeps_task: bool
 
 def turns(count: int, rounds: int) -> list[list[Message]]:
     """Each a question, rounds of calls, and an answer."""
+
+    def calls(at: int) -> Iterator[Message]:
+        for each in range(rounds):
+            yield Message.assistant(ToolCall(f"c{at}-{each}", "look", "{}"))
+            yield Message.tool(f"c{at}-{each}", "seen", name="look")
+
     return [
-        [Message.user(f"question {at}"), *[CALL, RESULT] * rounds, Message.assistant(f"answer {at}")]
+        [Message.user(f"question {at}"), *calls(at), Message.assistant(f"answer {at}")]
         for at in range(count)
-    ]
+    ]  # fmt: skip
 
 
 def test_rounds_of_a_turn_do_not_hide_that_the_window_slides() -> None:

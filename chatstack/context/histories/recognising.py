@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -16,16 +15,13 @@ from chatstack.context.histories.choices import common_length, is_words, stand_f
 from chatstack.context.histories.conversations import Conversation
 from chatstack.context.histories.derived import changes, take_forms
 from chatstack.context.histories.history import History
+from chatstack.context.histories.moving import ALIKE, HEAD, asks, has_moved
 from chatstack.context.histories.own_past import OwnPast
 from chatstack.context.histories.recognised import Recognised
 from chatstack.values.messages import Message
 
 NEW_MESSAGES = 64
 """Maximum number of messages by which a conversation may have grown since its last request and still be recognised."""
-_HEAD = 2
-"""Number of messages that form a history's beginning: the task, and what follows it."""
-_ALIKE = 3
-"""Minimum overlap, in messages, for treating a history as the same conversation with a rewritten head."""
 _SAME_PLACE = 64
 _NO_BOUND = 2**62
 _role_of = attrgetter("role")
@@ -179,17 +175,17 @@ class Recogniser:
     def _moved(self, conversation: tuple[Message, ...], who: str) -> History | None:
         """Find the history that differs only in its beginning; None if there are several: which one is not known."""
         for at in _ends_of(len(conversation)):
-            if at + 1 - _HEAD < _ALIKE:
+            if at + 1 - HEAD < ALIKE:
                 return None
             known, now, then = (
                 self._ends.get(_end(conversation, at), ()),
                 conversation[: at + 1],
                 conversation[at + 1 :],
             )
-            moved = [each for each in known if _has_moved(each.messages, now)] or [
+            moved = [each for each in known if has_moved(each.messages, now)] or [
                 each
                 for each in known
-                if _has_moved(_kept(each.messages), now)
+                if has_moved(_kept(each.messages), now)
                 and self._stays(each, who, len(_kept(each.messages)), then) is not None
             ]
             if moved:
@@ -217,7 +213,7 @@ class Recogniser:
         elif alike < len(known):
             grown = self._branched(found, history, conversation, who)
         else:
-            if history.moves and (_asks(conversation[alike - 1 :]) or length - history.moved_at > NEW_MESSAGES):
+            if history.moves and (asks(conversation[alike - 1 :]) or length - history.moved_at > NEW_MESSAGES):
                 history.moves = 0
             if history.given:
                 self._count(history, -1)
@@ -277,20 +273,6 @@ class Recogniser:
                 places[key] = others
             else:
                 places.pop(key, None)
-
-
-def _has_moved(before: tuple[Message, ...], now: tuple[Message, ...]) -> bool:
-    """Return True if a history lost messages at its head, or right after it, and the rest is the same."""
-    alike = len(now) - _HEAD
-    if before[:_HEAD] != now[:_HEAD]:
-        return before[-alike:] == now[_HEAD:]
-    half, first = max(_ALIKE, len(now) // 2), max(_HEAD + 1, len(now) // 4)
-    return len(before) > len(now) and before[-half:] == now[-half:] and before[:first] != now[:first]
-
-
-def _asks(new: Sequence[Message]) -> bool:
-    """Return True if a question follows an answer: rounds of one turn do not show that its beginning stays."""
-    return any([one.role == "assistant" and other.role == "user" for one, other in pairwise(new)])
 
 
 _Place: TypeAlias = tuple[int, ...]
