@@ -233,6 +233,16 @@ def test_a_head_that_changes_on_every_call_is_noticed_at_the_third() -> None:
     assert is_unstable(calls) == [False, False, True, True, True, True]
 
 
+def test_another_conversation_that_begins_alike_does_not_hide_that_the_window_slides() -> None:
+    task, rest, known = Message.user("the task"), talk(60, "rest "), recogniser()
+    calls = [tuple([task, *rest[2 * number : 2 * number + 14]]) for number in range(6)]
+    found: list[bool] = []
+    for messages in calls:
+        known.recognise((task,), 0, "another")
+        found.append(known.recognise(messages, 0, "sliding").is_unstable)
+    assert found == is_unstable(calls) == [False, False, True, True, True, True]
+
+
 def test_a_request_made_again_is_as_unstable_as_it_was() -> None:
     rest = talk(30, "rest ")[1:]
     calls = [[Message.user(f"it is {number} o'clock"), *rest[: 8 + 2 * number]] for number in range(4)]

@@ -170,18 +170,18 @@ class Recogniser:
             if len(going) == 1:
                 return going[0]
             going.clear()  # it is not known which of several it is
-        return _Found(self._moved(conversation, who), (), 0) if others.history is None else others
+        if others.history is not None and others.history.is_of(who):
+            return others
+        moved = self._moved(conversation, who)
+        return others if moved is None else _Found(moved, (), 0)
 
     def _moved(self, conversation: tuple[Message, ...], who: str) -> History | None:
         """Find the history that differs only in its beginning; None if there are several: which one is not known."""
         for at in _ends_of(len(conversation)):
             if at + 1 - HEAD < ALIKE:
                 return None
-            known, now, then = (
-                self._ends.get(_end(conversation, at), ()),
-                conversation[: at + 1],
-                conversation[at + 1 :],
-            )
+            now, then = conversation[: at + 1], conversation[at + 1 :]
+            known = [each for each in self._ends.get(_end(conversation, at), ()) if each.is_of(who)]
             moved = [each for each in known if has_moved(each.messages, now)] or [
                 each
                 for each in known
