@@ -92,8 +92,9 @@ class Workers:
 
     def _wait_until_up(self, process: ForkServerProcess) -> None:
         def is_up() -> bool:
-            assert process.is_alive(), self.said()
-            return any(line[1] == process.pid for line in self.log.lines("up"))
+            code = process.exitcode
+            assert code is None or code < 0, self.said()  # below 0: the first run that it took has killed it
+            return code is not None or any(line[1] == process.pid for line in self.log.lines("up"))
 
         wait_for(is_up)
 
