@@ -116,9 +116,10 @@ class Weighed:
         told = (span.attributes.get("chatstack.context.input_tokens") for span in self.capture.spans)
         return [each for each in told if isinstance(each, int)]
 
-    def ask(self, messages: Sequence[Message], **options: Any) -> int:
+    def ask(self, messages: Sequence[Message], conversation_id: str | None = None, **options: Any) -> int:
         """What the request was taken to be, before it was answered."""
-        asyncio.run(self.client.get_response(messages, options=ChatOptions(**options)))
+        given = ChatOptions(**options)
+        asyncio.run(self.client.get_response(messages, options=given, conversation_id=conversation_id))
         return self.sizes[-1]
 
 
@@ -439,6 +440,19 @@ def test_other_system_messages_make_another_request(systems: list[str]) -> None:
     weighed.ask([Message.system("be quick"), *talk()])
     then = [*map(Message.system, systems), *talk()]
     assert weighed.ask(then) == unlearnt.ask(then)
+
+
+@pytest.mark.parametrize("count", [8, 9])
+def test_in_one_conversation_a_report_under_another_system_prompt_is_better_than_none(count: int) -> None:
+    """Facts that are looked up for each question stand there. Under other tools it says nothing, as before."""
+    changing, steady, unlearnt = Weighed(times(2.0)), Weighed(times(2.0)), Weighed(times(1.0))
+    for number, fact in enumerate(("likes trains", "hates boats", "walks a lot")):
+        messages = [Message.system(f"The user {fact}."), *talk(count + number)]
+        same = [Message.system("The user likes trains."[: len(messages[0].text)]), *talk(count + number)]
+        assert abs(changing.ask(messages, "c") - steady.ask(same, "c")) <= 2
+    messages.append(Message.user("more ".ljust(384, "x")))
+    assert changing.ask(messages, "c") > 2_000
+    assert changing.ask(messages, "c", tools=(TOOL,)) == unlearnt.ask(messages, "c", tools=(TOOL,))
 
 
 def test_another_branch_of_a_conversation_is_another_request() -> None:

@@ -43,7 +43,7 @@ class Reports:
         known = again = None
         reports = seen.conversation.reports
         if reports:
-            known, again = last_reports(reports, self._terms(opened), seen.length)
+            known, again = last_reports(reports, self._terms(opened, opened.above), seen.length)
         scale = 1.0
         if opened.scale is not None:
             scale = opened.scale
@@ -51,10 +51,14 @@ class Reports:
         elif known is not None and known.estimated <= counted:
             opened.is_anchored = True
             scale = _scale(known, counted)
+        elif reports:  # the system prompt may be another one by now: a report under that is better than none
+            near, _ = last_reports(reports, self._terms(opened, _tools_of(opened)), seen.length)
+            scale = _scale(near, counted) if near is not None and near.estimated <= counted else 1.0
         if again is not None and again.length == seen.length and again.estimated <= counted:
             expected = _scale(again, counted) / scale
         else:
-            expected = 1.0 if opened.is_anchored else self.calibration.factor(opened.model, self.counter)
+            is_known = opened.is_anchored or scale != 1.0
+            expected = 1.0 if is_known else self.calibration.factor(opened.model, self.counter)
         if scale != 1.0 or expected != 1.0:
             context = msgspec.structs.replace(context, scale=scale, expected_scale=expected)
         if not clears:
@@ -73,15 +77,16 @@ class Reports:
         if is_news:
             self.calibration.learn(opened.model, self.counter, counted, reported)
         if is_plausible(counted, reported):
-            terms = self._terms(opened)
             report = LastReport(counted, reported, opened.seen.length)
-            opened.seen.conversation.keep_report(terms, report)
+            opened.seen.conversation.keep_report(self._terms(opened, opened.above), report)
+            if not opened.is_anchored:
+                opened.seen.conversation.keep_report(self._terms(opened, _tools_of(opened)), report)
             entry.keep_reports(opened.seen.conversation.reports, report.length)
 
-    def _terms(self, opened: Opened) -> int:
-        """Return a hash of what a report depends on, beside the history: the edits, system messages, tools and schema,
-        the counter and the model."""
-        return hash((self.counter, opened.model, opened.edits, opened.above))
+    def _terms(self, opened: Opened, above: int) -> int:
+        """Return a hash of what a report depends on, beside the history: the edits, the counter and the model, and
+        what is ``above`` it: system messages, tools and schema, or these two alone."""
+        return hash((self.counter, opened.model, opened.edits, above))
 
 
 def keep_answer(opened: Opened, entry: Entry, usage: Usage, now: float, cleared_tokens: int) -> None:
@@ -91,6 +96,11 @@ def keep_answer(opened: Opened, entry: Entry, usage: Usage, now: float, cleared_
     missed = expected >= CACHED_FROM and cached < expected * _COLD_SHARE
     entry.answered = LastAnswer(now, usage.input_tokens, missed, edits, opened.seen.length, cleared_tokens)
     opened.seen.conversation.keep_answer(entry.answered)
+
+
+def _tools_of(opened: Opened) -> int:
+    options = opened.context.request.options
+    return hash((options.tools, options.output_schema))
 
 
 def _scale(anchor: Anchor, counted: int) -> float:
