@@ -36,9 +36,9 @@ class Budget(ChatFronts):
 
     ``max_tokens`` counts input and output as the provider reports them: what it does not report is not counted; of an
     answer that is closed before its end, Anthropic reports the input, OpenAI nothing. ``max_cost`` is in dollars, at
-    the prices of ``price``, else at those of ``genai-prices`` (the extra ``prices``) for the model that answered, or
-    that of the ``summary_client``; for the requested one, if their price is not known. The budget of a conversation is
-    kept in this process, by ``conversation_id``, in the stack's ``Spending``. Raises
+    the prices of ``price``, else at those of ``genai-prices`` (the extra ``prices``) for the model that answered, in
+    its service tier, or that of the ``summary_client``; for the requested one, if their price is not known. The budget
+    of a conversation is kept in this process, by ``conversation_id``, in the stack's ``Spending``. Raises
     ``InputError`` for a conversation without an id, and ``WiringError`` if the price of the requested model is not
     known, before anything is sent; also, when it is made, for another budget of conversations inside it that counts in
     the same ``Spending``.
