@@ -29,7 +29,7 @@ def test_every_extra_has_a_purpose_and_packages() -> None:
 def test_what_is_installed_has_its_version_and_what_is_not_says_what_it_is_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    versions = {"rich": "13.9", "openai": "1.99.1", "genai-prices": "0.2.1"}
+    versions = {"rich": "13.9", "openai": "1.99.1", "genai-prices": "0.2.3"}
 
     def version(name: str) -> str:
         if name == "chatstack-core":
@@ -41,7 +41,7 @@ def test_what_is_installed_has_its_version_and_what_is_not_says_what_it_is_for(
     monkeypatch.setattr(metadata, "version", version)
     shown = [" ".join(line.split()) for line in told(capsys).splitlines()]
     assert "cli rich 13.9 chatstack demo, replay and tune" in shown
-    assert "prices genai-prices 0.2.1 windows and prices of models" in shown
+    assert "prices genai-prices 0.2.3 windows and prices of models" in shown
     assert "yaml not installed config files in YAML" in shown
     assert "openai openai 1.99.1, needs <4,>=2.54 OpenAI, and servers with its API" in shown
     lacking = "openai,anthropic,otel,yaml,tokenizer,remote,injectq,dependency-injector"
