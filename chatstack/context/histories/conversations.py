@@ -185,7 +185,7 @@ class Conversation:
         self.asked: Terms[str, int] = ()
         """Number of its messages that were looked up in the store, by layer."""
 
-    def go_on_from(self, before: Conversation, length: int, changed: Sequence[int] = ()) -> None:
+    def go_on_from(self, before: Conversation, length: int, changed: Sequence[int]) -> None:
         """Take over the state of a conversation that goes on from its first ``length`` messages, of which some have
         ``changed``: all but edits that are about these, or about what it had more."""
 

@@ -197,7 +197,7 @@ class Recogniser:
         conversation goes on with the answer to it: these follow what both have. None if it does not."""
         left, is_asked = history.messages[alike:], is_words(history.messages[-1])
         count = stand_for(following, left)
-        if count < 0 or not history.is_of(who) or not self._past.is_answered(who, history, following[count:]):
+        if count < 0 or not self._past.is_answered(who, history, following[count:]):
             return None
         return 0 if is_asked or count < len(left) else alike + count
 
