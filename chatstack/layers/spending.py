@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import ClassVar
 
-from msgspec.structs import replace
-
 from chatstack.client.checks import OwnCopy
 from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments, check_options, check_value
 from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.errors import WiringError
 from chatstack.lru import Lru
-from chatstack.tokens.prices import Price, price_of
+from chatstack.tokens.prices import Price, dollars_for, price_of
 from chatstack.tokens.published import provider_at
 from chatstack.values.responses import ChatUpdate, Usage
 
@@ -42,9 +40,9 @@ class Account:
     ) -> None:
         """Add the usage of a call, and its cost if the price is known. ``before`` is what was added of that call
         already: the price may depend on the size of the whole."""
-        cost = _dollars(before + usage, price) if price is not None else None
+        cost = dollars_for(before + usage, price) if price is not None else None
         if cost and price is not None and before != _NOTHING_USED:
-            cost -= _dollars(before, price) or 0
+            cost -= dollars_for(before, price) or 0
         with self._lock:  # turns of one conversation may run in several threads
             if is_overhead:
                 self.overhead = self.overhead + usage
@@ -101,7 +99,7 @@ class Allowance:
         info = provider_info(client)
         asked = model or (info.model if info is not None else "")
         price = self.price or price_of(asked, provider_at(info.server_address if info is not None else ""))
-        if price is None or _dollars(Usage(1, 1), price) is None:
+        if price is None or dollars_for(Usage(1, 1), price) is None:
             raise WiringError(
                 f"{self.owner}: the price of {asked!r} is not known, so max_cost cannot be kept; give "
                 "price=Price.per_million(input=..., output=...), or install the tables: "
@@ -117,13 +115,7 @@ class Allowance:
         if asked is None or self.price is not None or not (model or tier):
             return asked
         answered = price_of(model or asked.model, asked.provider, tier)
-        return asked if answered is None or _dollars(Usage(1, 1), answered) is None else answered
-
-
-def _dollars(usage: Usage, price: Price) -> Decimal | None:
-    """Return the cost in dollars; cache writes without a price of their own cost as much as input."""
-    found = price.of_usage(usage)
-    return found if found is not None else price.of_usage(replace(usage, cache_write_tokens=0))
+        return asked if answered is None or dollars_for(Usage(1, 1), answered) is None else answered
 
 
 @dataclass(slots=True, eq=False)

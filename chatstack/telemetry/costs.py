@@ -9,14 +9,13 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from weakref import WeakKeyDictionary
 
-import msgspec
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from chatstack import semconv
 from chatstack.forks import renewed_in_child
 from chatstack.telemetry.spans import Value
-from chatstack.tokens.prices import Price, price_of
+from chatstack.tokens.prices import dollars_for, price_of
 from chatstack.tokens.published import provider_at
 from chatstack.values.responses import Usage
 
@@ -69,7 +68,8 @@ class Costs:
 
     def _count(self, models: tuple[str, ...], tier: str, usage: Usage, labels: Mapping[str, Value]) -> None:
         provider = provider_at(str(labels.get(semconv.SERVER_ADDRESS, "")))
-        costs = (_dollars(price_of(model, provider, tier), usage) for model in models if model)
+        prices = (price_of(model, provider, tier) for model in models if model)
+        costs = (dollars_for(usage, price) for price in prices if price is not None)
         dollars = next((cost for cost in costs if cost is not None), None)
         if dollars is not None:
             key = tuple(sorted(labels.items()))
@@ -89,11 +89,3 @@ def costs_of(provider: metrics.MeterProvider) -> Costs:
         if found is None:
             found = _by_provider[provider] = Costs(provider)
         return found
-
-
-def _dollars(price: Price | None, usage: Usage) -> Decimal | None:
-    """Return the cost of a call; without a published price, a cache write costs as much as input."""
-    if price is None:
-        return None
-    found = price.of_usage(usage)
-    return found if found is not None else price.of_usage(msgspec.structs.replace(usage, cache_write_tokens=0))

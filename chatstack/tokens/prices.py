@@ -154,6 +154,12 @@ class Price(msgspec.Struct, frozen=True):
         return total / _MILLION
 
 
+def dollars_for(usage: Usage, price: Price) -> Decimal | None:
+    """Return the cost of one request in dollars; cache writes without a price of their own cost as much as input."""
+    found = price.of_usage(usage)
+    return found if found is not None else price.of_usage(msgspec.structs.replace(usage, cache_write_tokens=0))
+
+
 @functools.lru_cache(maxsize=256)
 def price_of(model: str, provider: str = "", tier: str = "") -> Price | None:
     """Return today's price of a model at the provider that serves it (``provider_at``), else at the one that its name
