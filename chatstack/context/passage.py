@@ -219,7 +219,7 @@ class Passage:
         if arrived.whole is not None and stream.sent is not None and stream.sent.messages is request.messages:
             sent = SentRequest(sent.steps, stream.sent.but(messages=arrived.whole.messages), arrived.share)
         for step in sent.steps:
-            step.editing.binding.reach(step.opened, step.context.scale)
+            step.editing.binding.reach(step.opened, step.context)
         stream.when_answered(partial(self._answered, sent))
         return stream
 

@@ -256,7 +256,7 @@ class Summarizer(ContextLayer):
                 context, due = yield from self._search.found(again, opened, model)
             if due is not None:
                 context = yield from self._summarized(context, due, opened)
-            self._editing.binding.reach(opened, context.scale)
+            self._editing.binding.reach(opened, context)
         finally:
             let_next_in()
         return context

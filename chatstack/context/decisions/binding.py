@@ -82,11 +82,12 @@ class Binding:
                 return reached
         return Reached(max(0, chosen.covers - 1), chosen.record)
 
-    def reach(self, opened: Opened, scale: float) -> None:
-        """Remember how far this history has been processed, the resulting edits, and the scale of its sizes."""
+    def reach(self, opened: Opened, context: Context) -> None:
+        """Remember how far this history has been processed, the resulting edits, and the sizes after them."""
         if opened.seen.length and not opened.is_pending:
             length, of = opened.seen.length, self._strategy(opened)
-            reached = Reached(length, opened.replayed, opened.wait, scale, opened.ahead, of)
+            scale, sent = context.scale, context.messages_tokens
+            reached = Reached(length, opened.replayed, opened.wait, scale, opened.ahead, of, sent)
             opened.reached = (self.terms(opened), reached)
             opened.seen.conversation.keep_reached(*opened.reached)
 
@@ -149,19 +150,25 @@ class Binding:
         return (self.memory.names.by_head(opened.seen.head_of(request.messages), request.options.instructions),)
 
 
-def _length_without_rounds(record: Record, opened: Opened, sent: Context) -> int:
-    """Return the length of a request without the rounds of its turn, if its edits hold for that; else 0.
+def is_needed_still(record: Record, *, sent: int, whole: int, left: int) -> bool:
+    """Return True if edits are to hold where not all that was ``sent`` under them comes again: ``whole`` is the size of
+    what comes, ``left`` is that with the edits.
 
-    Not if they would not be needed there, as it is no larger than what was sent. Nor if these rounds are most of what
-    was sent, and no summary stands for what they have displaced: the model would have forgotten it for nothing.
+    Not if it would fit without them. Nor if what is gone was most of what was sent, and no summary stands for what that
+    had displaced: the model would have forgotten it for nothing.
     """
+    return whole > sent and (bool(record.insert) or 2 * left >= sent)
+
+
+def _length_without_rounds(record: Record, opened: Opened, sent: Context) -> int:
+    """Return the length of a request without the rounds of its turn, if its edits hold for that; else 0."""
     seen = opened.seen
     asked = seen.asked_at(seen.length) + 1
     if not record.reach <= asked < seen.length:
         return 0
     rounds = sum(map(sent.size_of, seen.history.messages[asked : seen.length]))
-    is_needed = sent.messages_tokens < opened.context.messages_tokens - rounds
-    return asked if is_needed and (record.insert or 2 * rounds <= sent.messages_tokens) else 0
+    tokens, whole = sent.messages_tokens, opened.context.messages_tokens - rounds
+    return asked if is_needed_still(record, sent=tokens, whole=whole, left=tokens - rounds) else 0
 
 
 @functools.lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ from opentelemetry.trace import Span
 from chatstack.client.options import options_key, versioned
 from chatstack.client.protocol import ChatClient, ProviderInfo, chain, provider_info
 from chatstack.context.decisions.agreement import Agreement
-from chatstack.context.decisions.binding import Binding
+from chatstack.context.decisions.binding import Binding, is_needed_still
 from chatstack.context.decisions.carrying import carried_out, keep_carried, plan_of
 from chatstack.context.decisions.policy import Policy
 from chatstack.context.decisions.reconstructing import Reconstruction
@@ -106,7 +106,7 @@ class ContextEditing:
                 # If later messages are gone, an edited one may be the latest user message, which must stay.
                 must_stay = record.touches(seen.history.latest_user)
                 edited = None if must_stay else self._carried_out(record, context, opened)
-                if edited is None:
+                if edited is None or (seen.conversation.has_less and not _is_needed(record, context, edited, opened)):
                     opened.know(NOTHING_KNOWN)
                 else:
                     opened.saved = context.messages_tokens - edited.messages_tokens
@@ -290,6 +290,12 @@ class ContextEditing:
 
     def _carried_out(self, record: Record, context: Context, opened: Opened) -> Context | None:
         return carried_out(record, context, opened, owner=self.owner, counter=self.counter)
+
+
+def _is_needed(record: Record, came: Context, edited: Context, opened: Opened) -> bool:
+    """Return True if these edits are to go on, though what was sent under them is less now."""
+    whole, left = came.messages_tokens, edited.messages_tokens
+    return not opened.sent or is_needed_still(record, sent=opened.sent, whole=whole, left=left)
 
 
 def _growth_of(context: Context, opened: Opened) -> Growth:

@@ -124,3 +124,21 @@ def parts_of_words(messages: Sequence[Message], words: Sequence[Message]) -> int
             break
         count += 1
     return count
+
+
+def stand_in_place(now: Sequence[Message], then: Sequence[Message]) -> bool:
+    """Return True if each of these messages but the first may be one that was sent, in its place, with less in it:
+    callers take pictures out later, cut old results, or strip what they had looked up. Of words, a part has to be there
+    still."""
+    if len(now) != len(then) or now[0] != then[0]:
+        return False
+    return all([one is other or one == other or _has_less(one, other) for one, other in zip(now, then, strict=True)])
+
+
+def _has_less(now: Message, then: Message) -> bool:
+    if now.role != then.role or [call.id for call in now.calls] != [call.id for call in then.calls]:
+        return False
+    if now.role == "tool":
+        return [result.call_id for result in now.results] == [result.call_id for result in then.results]
+    text = now.text.strip()
+    return text in then.text if text else not then.text

@@ -121,7 +121,8 @@ class Form(NamedTuple):
 class Reached(msgspec.Struct, frozen=True, gc=False):
     """The progress of a pure strategy over a history: the length up to which it was run, the resulting edits, and its
     wait, so that nothing is run twice. ``scale`` is that of the context then. ``ahead`` is what is planned before it is
-    due; a ``Wait`` if there was nothing to plan. ``of`` is a hash of the strategy, the model and the limit."""
+    due; a ``Wait`` if there was nothing to plan. ``of`` is a hash of the strategy, the model and the limit. ``sent`` is
+    how many tokens that request was sent with, 0 if that is not known."""
 
     length: int
     record: Record | None
@@ -129,6 +130,7 @@ class Reached(msgspec.Struct, frozen=True, gc=False):
     scale: float = 1.0
     ahead: Planned | Wait | None = None
     of: int = 0
+    sent: int = 0
 
     @property
     def reach(self) -> int:
@@ -155,6 +157,7 @@ class Conversation:
         "bound",
         "carried",
         "choices",
+        "has_less",
         "left_out",
         "levels",
         "past",
@@ -177,6 +180,8 @@ class Conversation:
         """The last reports of the provider. See ``last_reports.py``."""
         self.answered: LastAnswer | None = None
         self.answered_before: LastAnswer | None = None
+        self.has_less = False
+        """True if a caller has changed what was answered: not all edits may be needed any more."""
         self.left_out: tuple[Record, Record | None, int] | None = None
         """The record of a layer further in that leaves messages out, the outer edits that it is combined with, and the
         tokens that it saves."""
@@ -192,6 +197,7 @@ class Conversation:
         def holds(record: Record | None) -> bool:
             return record is None or (record.reach <= length and not any(map(record.touches, changed)))
 
+        self.has_less = bool(changed)
         self.levels.update(before.levels)
         self.choices = tuple([(place, each.until(length)) for place, each in before.choices if holds(each.record)])
         self.carried = before.carried

@@ -146,7 +146,8 @@ def take_forms(before: History, made: History, who: str, alike: int, past: OwnPa
 def _taken(before: History, made: History, alike: int, who: str, levels: dict[str, int]) -> tuple[int, int]:
     """Return the bytes that forms were counted with before, and those that they are counted with now."""
     given, left, put = _weight_of_shapes(before), before.messages[alike:], made.messages[alike:]
-    if len(put) == len(left) or all(map(is_words, left)):  # else it was shaped where it does not go on
+    is_same = len(put) == len(left) and not any(before.messages[at].results for at in changes(before, made, alike))
+    if is_same or all(map(is_words, left)):  # else it was shaped where it does not go on
         made.shapes = tuple([(terms, shapes.until(len(made.messages))) for terms, shapes in before.shapes])
     held, before.shapes = _weight_of_shapes(made), ()
     for form, (edited, state) in [*before.forms.items()]:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from chatstack.context.edits.pairing import is_interrupted
-from chatstack.context.histories.choices import common_length, is_words, stand_for, words_of_users
+from chatstack.context.histories.choices import common_length, is_words, stand_for, stand_in_place, words_of_users
 from chatstack.context.histories.conversations import Conversation
 from chatstack.context.histories.derived import changes, take_forms
 from chatstack.context.histories.history import History
@@ -35,8 +35,8 @@ class _Found(msgspec.Struct, frozen=True):
     """Number of them that the conversation begins with: all, or all up to last words of users. 0 if only its end was
     recognised."""
     stays: int = 0
-    """Number of messages that its state holds for, where the conversation goes on with the answer to that request; of
-    the rest no more than these words have changed."""
+    """Number of messages that its state holds for, where the conversation goes on with the answer to that request: all
+    but what is about messages that have changed."""
 
 
 _NOT_FOUND = _Found(None, (), 0)
@@ -172,16 +172,23 @@ class Recogniser:
             going.clear()  # it is not known which of several it is
         if others.history is not None and others.history.is_of(who):
             return others
-        moved = self._moved(conversation, who)
-        return others if moved is None else _Found(moved, (), 0)
+        by_end = self._by_its_end(conversation, who)
+        return others if by_end is None else by_end
 
-    def _moved(self, conversation: tuple[Message, ...], who: str) -> History | None:
-        """Find the history that differs only in its beginning; None if there are several: which one is not known."""
+    def _by_its_end(self, conversation: tuple[Message, ...], who: str) -> _Found | None:
+        """Find the history of which a caller has changed messages since it was answered, or that differs only in its
+        beginning; None if there are several: which one is not known."""
         for at in _ends_of(len(conversation)):
             if at + 1 - HEAD < ALIKE:
                 return None
             now, then = conversation[: at + 1], conversation[at + 1 :]
             known = [each for each in self._ends.get(_end(conversation, at), ()) if each.is_of(who)]
+            changed = [
+                each for each in known if self._past.is_answered(who, each, then) and stand_in_place(now, each.messages)
+            ]
+            if changed:
+                before = changed[0].messages
+                return _Found(changed[0], before, common_length(now, before), at + 1) if len(changed) == 1 else None
             moved = [each for each in known if has_moved(each.messages, now)] or [
                 each
                 for each in known
@@ -189,7 +196,7 @@ class Recogniser:
                 and self._stays(each, who, len(_kept(each.messages)), then) is not None
             ]
             if moved:
-                return moved[0] if len(moved) == 1 else None
+                return _Found(moved[0], (), 0) if len(moved) == 1 else None
         return None
 
     def _stays(self, history: History, who: str, alike: int, following: tuple[Message, ...]) -> int | None:

@@ -31,6 +31,7 @@ class Opened(msgspec.Struct):
     ``provider_clears``: the tokens of it that the provider clears by itself, as a layer outside has asked it to.
     ``reached``: the progress of the strategy after it, and the hash that this is kept under.
     ``ahead``: the next edit, if it is planned before it is due. ``forgets``: that of the memory as the request came.
+    ``sent``: the tokens that were sent under the edits in force; 0 if that is not known.
     """
 
     context: Context
@@ -57,10 +58,12 @@ class Opened(msgspec.Struct):
     reached: tuple[int, Reached] | None = None
     ahead: Planned | Wait | None = None
     forgets: int = 0
+    sent: int = 0
 
     def know(self, reached: Reached) -> None:
         """Take over the known progress of the strategy over its history."""
         self.since, self.replayed, self.wait, self.ahead = reached.length, reached.record, reached.wait, reached.ahead
+        self.sent = reached.sent
         self.scale = reached.scale if reached.length == self.seen.length else None
 
     @property

@@ -91,7 +91,7 @@ class AheadOfNeed:
         opened.saved = came.messages_tokens - after.messages_tokens
         search.editing.telemetry.prepared("used")
         self.attempting.attempts.used(search.editing.owner, opened)
-        search.editing.binding.reach(opened, after.scale)
+        search.editing.binding.reach(opened, after)
         return after
 
     def _is_under_way(self, planned: Planned) -> bool:
