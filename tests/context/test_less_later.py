@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import msgspec
@@ -37,9 +38,9 @@ def with_result(message: Message, output: str | tuple[Text | Image, ...]) -> Mes
     return msgspec.structs.replace(message, parts=(msgspec.structs.replace(result, output=output),))
 
 
-def latest_screens(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages with the last three pictures, as agents that use a computer do."""
-    old = [at for at, each in enumerate(messages) if each.role == "tool"][:-3]
+def latest_screens(messages: Sequence[Message], count: int = 3) -> list[Message]:
+    """Return the messages with the last pictures, as agents that use a computer do."""
+    old = [at for at, each in enumerate(messages) if each.role == "tool"][:-count]
     return [with_result(each, (Text("screen"),)) if at in old else each for at, each in enumerate(messages)]
 
 
@@ -75,6 +76,7 @@ def found(number: int) -> list[Message]:
 
 KINDS: dict[str, tuple[Steps, View, int]] = {
     "pictures": (screens, latest_screens, 5_500),
+    "one picture": (screens, partial(latest_screens, count=1), 2_000),
     "results": (results, short_results, 3_500),
     "what was looked up": (found, latest_found, 3_000),
 }

@@ -319,7 +319,12 @@ def _place(conversation: tuple[Message, ...], at: int) -> int:
 
 
 def _end(conversation: tuple[Message, ...], at: int) -> int:
-    return hash((conversation[at - 1] if at else None, conversation[at]))
+    return hash((_lasting(conversation[at - 1]) if at else None, _lasting(conversation[at])))
+
+
+def _lasting(message: Message) -> object:
+    """Return a message; of results, the ids of their calls alone, as callers may cut them once they were answered."""
+    return tuple([result.call_id for result in message.results]) if message.role == "tool" else message
 
 
 def leading_systems(messages: tuple[Message, ...]) -> int:
