@@ -172,8 +172,16 @@ def test_shaped_results_are_shaped_anew_where_they_have_changed() -> None:
     assert sent == [request.messages for request in alone.requests]
 
 
+def beside_a_result(words: str) -> list[Message]:
+    result = Message(role="tool", parts=(ToolResult("c", "read", "a page"), Text(words)))
+    return [Message.user("Well?"), Message.assistant("", ToolCall("c", "read", "{}")), result]
+
+
+@pytest.mark.parametrize("asked", [lambda words: [Message.user(words)], beside_a_result])
 @pytest.mark.parametrize(("now", "edits"), [("Is it?", 1), ("Is it so?", 2)])
-def test_other_words_are_those_of_another_conversation(now: str, edits: int) -> None:
+def test_other_words_are_those_of_another_conversation(
+    now: str, edits: int, asked: Callable[[str], list[Message]]
+) -> None:
     """Both begin, end and were answered alike; what is cut is what both begin with."""
     shots = [message for at in range(4) for message in (Message.user(f"{at} " * 400), Message.assistant("Yes. " * 100))]
     end = [Message.assistant("It is."), Message.user("Why?"), answer := Message.assistant("Because. " * 20)]
@@ -183,8 +191,8 @@ def test_other_words_are_those_of_another_conversation(now: str, edits: int) -> 
 
     async def run() -> None:
         model.answers[:] = [answer]
-        await client.get_response([*shots, Message.user("Is it? Read: a"), *end[:-1]])
-        await client.get_response([*shots, Message.user(now), *end, Message.user("And?")])
+        await client.get_response([*shots, *asked("Is it? Read: a"), *end[:-1]])
+        await client.get_response([*shots, *asked(now), *end, Message.user("And?")])
 
     asyncio.run(run())
     assert len(capture.spans_named("compact_context truncate")) == edits

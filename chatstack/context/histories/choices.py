@@ -132,13 +132,17 @@ def stand_in_place(now: Sequence[Message], then: Sequence[Message]) -> bool:
     still."""
     if len(now) != len(then) or now[0] != then[0]:
         return False
-    return all([one is other or one == other or _has_less(one, other) for one, other in zip(now, then, strict=True)])
+    return all(one is other or one == other or _has_less(one, other) for one, other in zip(now, then, strict=True))
 
 
 def _has_less(now: Message, then: Message) -> bool:
-    if now.role != then.role or [call.id for call in now.calls] != [call.id for call in then.calls]:
+    """Return True if a message may be the other one with less in it: with its calls and results, but not all of these,
+    and a part of its words."""
+    if now.role != then.role or _ids(now) != _ids(then):
         return False
-    if now.role == "tool":
-        return [result.call_id for result in now.results] == [result.call_id for result in then.results]
     text = now.text.strip()
-    return text in then.text if text else not then.text
+    return text in then.text if text else not then.text.strip()
+
+
+def _ids(message: Message) -> list[str]:
+    return [*[call.id for call in message.calls], *[result.call_id for result in message.results]]
