@@ -112,6 +112,49 @@ def test_what_is_held_beside_a_conversation_is_little(
     assert 0.02 < (beside - own if is_fresh else beside) / own < most
 
 
+def reminded(given: list[Message]) -> list[Message]:
+    return [*given, Message.user(f"{len(given)} so far")]
+
+
+def cut(given: list[Message]) -> list[Message]:
+    """Return the messages with all results cut but the last three."""
+    old = [at for at, each in enumerate(given) if each.role == "tool"][:-3]
+    return [
+        Message.tool(each.results[0].call_id, each.results[0].text[:1_200], name="look") if at in old else each
+        for at, each in enumerate(given)
+    ]
+
+
+@pytest.mark.parametrize("view", [reminded, cut])
+def test_a_history_that_the_caller_changes_on_each_call_is_held_once(
+    view: Callable[[list[Message]], list[Message]],
+) -> None:
+    """Else each earlier form of it holds messages of its own, as the caller sends fresh ones on each call."""
+    model = Answering()
+    client = ChatStack(model, memory=ContextMemory()).use(ContextWindowGuard, max_context_tokens=10**8).build()
+
+    async def through(written: bytes) -> None:
+        for at, answer in enumerate(_decode(written)):
+            if answer.role == "assistant":
+                *given, said = _decode(written)[: at + 1]
+                model.answers = [said]
+                await client.get_response(view(given))
+
+    tracemalloc.start()
+    try:
+        asyncio.run(through(conversation(0)))
+        before = traced()
+        kept = view(_decode(conversation(1)))
+        own = traced() - before
+        before = traced()
+        asyncio.run(through(conversation(1)))
+        held = traced() - before
+    finally:
+        tracemalloc.stop()
+    assert len(kept) >= 50
+    assert held < 1.3 * own, (held, own)
+
+
 def test_own_past_is_kept_of_the_latest_answers_and_some_turns() -> None:
     memory = ContextMemory()
     messages: list[Message] = [Message.user("task")]

@@ -241,6 +241,8 @@ class Recogniser:
             made.go_on_from(history, who, changes(history, made, found.alike))
             take_forms(history, made, who, found.alike, self._past)
         self._count(history)
+        if found.stays and len(history.conversations) == 1:
+            self.drop(history)  # nobody comes back to it: it would hold the objects of an earlier call
         return made
 
     def _keep(self, history: History, conversation: tuple[Message, ...], known: tuple[Message, ...]) -> None:
@@ -319,12 +321,12 @@ def _place(conversation: tuple[Message, ...], at: int) -> int:
 
 
 def _end(conversation: tuple[Message, ...], at: int) -> int:
-    return hash((_lasting(conversation[at - 1]) if at else None, _lasting(conversation[at])))
-
-
-def _lasting(message: Message) -> object:
-    """Return a message; of results, the ids of their calls alone, as callers may cut them once they were answered."""
-    return tuple([result.call_id for result in message.results]) if message.role == "tool" else message
+    """Hash the last two messages; of results an id, as callers may cut them once they were answered."""
+    key: list[object] = []
+    for message in conversation[max(0, at - 1) : at + 1]:
+        parts = message.parts
+        key.append(getattr(parts[0], "call_id", message) if parts and message.role == "tool" else message)
+    return hash(tuple(key))
 
 
 def leading_systems(messages: tuple[Message, ...]) -> int:
