@@ -143,7 +143,7 @@ layers do not change what is sent; a rate limiter among them would wait."""
 
 @dataclass(frozen=True, slots=True)
 class PipelineStack:
-    """The stack of a config file. Its sizes are its own; the ceiling reaches it as the window of its model.
+    """The stack of a config. Its sizes are its own; the ceiling reaches it as the window of its model.
 
     Nothing outside the replay is touched: no tool is run, the memory is the replay's, whatever store the file names,
     and no provider that it names is called or edits; summaries are written by the replay's stand-in, too. ``left_out``

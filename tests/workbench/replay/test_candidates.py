@@ -14,12 +14,11 @@ from chatstack.context.strategies.condensing import ClearThenDrop
 from chatstack.testing import ScriptedClient
 from chatstack.tokens.counter import CharCounter, TokenizerCounter
 from chatstack.workbench.replay.measures.measuring import WireCounter
-from chatstack.workbench.replay.policies import bytes_for
+from chatstack.workbench.replay.policies import PipelineStack, bytes_for
 from chatstack.workbench.replay.tuning.candidates import (
     AXES,
     PAYS,
     Candidate,
-    ConfigStack,
     ConfigWriter,
     first_candidates,
 )
@@ -51,7 +50,7 @@ def test_the_search_begins_with_what_each_kind_does_by_default() -> None:
     clearer = ChatStack(model).use(ToolResultClearer, trigger={"tokens": WINDOW}, max_context_tokens=WINDOW)
     alone = ChatStack(model).use(ContextWindowGuard, **guard)
 
-    first = [repr(ConfigStack(WRITER.config(each))(WINDOW, model).build()) for each in first_candidates()[:3]]
+    first = [repr(PipelineStack(WRITER.config(each))(WINDOW, model).build()) for each in first_candidates()[:3]]
 
     assert first == [repr(each.build()) for each in (ours, clearer.use(ContextWindowGuard, **guard), alone)]
     assert len(set(first_candidates())) == len(first_candidates())
@@ -77,7 +76,7 @@ def test_every_file_is_the_very_stack_that_was_measured(tmp_path: Path, suffix: 
         config = ConfigWriter(12_345, counter).config(candidate)
         path.write_text(pipeline_text(config, suffix, ["tuned on [[layers]] \x1b[31m\n= #: 'a'", "x " * 200]))
 
-        assert repr(from_config(path, model)) == repr(ConfigStack(config)(1, model))
+        assert repr(from_config(path, model)) == repr(PipelineStack(config)(1, model))
 
 
 def test_the_layers_count_by_the_tokenizer_where_the_measure_does_and_else_by_characters() -> None:

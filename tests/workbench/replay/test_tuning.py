@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,9 +16,9 @@ from chatstack.workbench.replay.measures.grounding import Grounding
 from chatstack.workbench.replay.measures.measuring import WireCounter
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.parallel import replay
-from chatstack.workbench.replay.policies import Policy, policies_for
+from chatstack.workbench.replay.policies import PipelineStack, Policy, policies_for
 from chatstack.workbench.replay.telling import percent
-from chatstack.workbench.replay.tuning.candidates import ConfigStack, ConfigWriter, PipelineConfig, first_candidates
+from chatstack.workbench.replay.tuning.candidates import ConfigWriter, PipelineConfig, first_candidates
 from chatstack.workbench.replay.tuning.halves import Part, halves_of, of_part
 from chatstack.workbench.replay.tuning.margins import NO_MARGIN, Goal
 from chatstack.workbench.replay.tuning.search import Search, Tried, costs_of, faults, misses
@@ -46,8 +46,8 @@ class MadeUp:
         self.passes.append((part, len(others)))
         outcome = Outcome([figures_of("guard", 10**9, 900)])
         for policy in others:
-            assert isinstance(policy.stack, ConfigStack)
-            cost, found, over = self.figures(policy.stack.config, part)
+            assert isinstance(policy.stack, PipelineStack)
+            cost, found, over = self.figures(cast("PipelineConfig", policy.stack.content), part)
             outcome.figures.append(figures_of(policy.name, cost, found, over_limit=over))
         return outcome
 
@@ -91,8 +91,8 @@ def test_the_search_goes_on_with_a_margin_where_the_cheapest_does_not_hold() -> 
     def measure(part: Part, policies: Sequence[Policy]) -> Outcome:
         outcome = Outcome([figures_of("guard", 10**9, 900)])
         for policy in policies[1:]:
-            assert isinstance(policy.stack, ConfigStack)
-            layers = policy.stack.config["layers"]
+            assert isinstance(policy.stack, PipelineStack)
+            layers = cast("PipelineConfig", policy.stack.content)["layers"]
             target = next((float(str(each["target"])) for each in layers if "target" in each), 0.0)
             found = [100, 96] * 8 if target < 0.48 else [99] * 16
             figures = figures_of(policy.name, round(1_000 + 100 * target), 10 * sum(found) // 16)
@@ -254,12 +254,12 @@ def test_on_recorded_conversations_the_tuned_stack_costs_no_more_than_the_recomm
         grounding = outcome.figures[1].grounding
         return Fraction(grounding.found, grounding.values), outcome
 
-    ours = Policy("ours", ConfigStack(writer.config(OURS)))
+    ours = Policy("ours", PipelineStack(writer.config(OURS)))
     kept, outcome = found(ours)
     cost_of_ours = costs_of(outcome)[1]
 
     best = Search(Goal(kept), writer, measure, 62).best()
-    reached, outcome = found(Policy("tuned", ConfigStack(writer.config(best.candidate))))
+    reached, outcome = found(Policy("tuned", PipelineStack(writer.config(best.candidate))))
 
     assert best.is_feasible
     assert reached >= kept

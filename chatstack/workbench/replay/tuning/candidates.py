@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
-from chatstack.client.protocol import ChatClient
-from chatstack.config.recipes import from_config
-from chatstack.stack.recipe import ChatStack
 from chatstack.workbench.replay.measures.measuring import WireCounter
 from chatstack.workbench.replay.policies import bytes_for
 
@@ -180,13 +177,3 @@ class ConfigWriter:
 
     def _tokens(self, share: float) -> int:
         return max(1, round(share * self.window))
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigStack:
-    """The stack of a config, as ``from_config`` makes it: its sizes are its own."""
-
-    config: PipelineConfig
-
-    def __call__(self, ceiling: int, model: ChatClient) -> ChatStack:
-        return from_config(self.config, provider=model)

@@ -18,9 +18,9 @@ from typing import TypeAlias
 from chatstack.errors import InputError
 from chatstack.workbench.replay.measures.figures import PolicyFigures
 from chatstack.workbench.replay.outcomes import Outcome
-from chatstack.workbench.replay.policies import Policy, policies_for
+from chatstack.workbench.replay.policies import PipelineStack, Policy, policies_for
 from chatstack.workbench.replay.telling import percent
-from chatstack.workbench.replay.tuning.candidates import Candidate, ConfigStack, ConfigWriter, first_candidates
+from chatstack.workbench.replay.tuning.candidates import Candidate, ConfigWriter, first_candidates
 from chatstack.workbench.replay.tuning.halves import Part
 from chatstack.workbench.replay.tuning.margins import NO_MARGIN, Goal, Margin, margin_for
 
@@ -177,7 +177,7 @@ def costs_of(outcome: Outcome) -> Sequence[Decimal | int]:
 
 def policy_of(candidate: Candidate, writer: ConfigWriter, name: str) -> Policy:
     """Return the candidate as a policy, with the same config that is written if it is chosen."""
-    return Policy(name, ConfigStack(writer.config(candidate)), writer.words(candidate), is_yours=True)
+    return Policy(name, PipelineStack(writer.config(candidate)), writer.words(candidate), is_yours=True)
 
 
 def compared(chosen: Policy) -> tuple[Policy, ...]:
