@@ -11,7 +11,7 @@ import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from chatstack.values.requests import DeclaredTool
     from chatstack.workbench.replay.engines import Workers
     from chatstack.workbench.replay.outcomes import Outcome
-    from chatstack.workbench.replay.policies import Policy
     from chatstack.workbench.replay.reading.joining import JoinedRecordings
     from chatstack.workbench.replay.reading.recordings import BrokenLine, Recording
     from chatstack.workbench.replay.reading.sources import Source
@@ -102,17 +101,13 @@ def jobs_for(wanted: int | None, sources: Sequence[Source]) -> int:
     return wanted or (1 if is_small else cores())
 
 
-@contextmanager
-def workers_for(arguments: argparse.Namespace) -> Generator[Workers | None]:
-    """Open the engine that is asked for; None without one."""
-    asked: str | None = arguments.on
-    if asked is None:
-        yield None
-        return
+def workers_for(arguments: argparse.Namespace) -> AbstractContextManager[Workers | None]:
+    """Return the context of the engine that is asked for; without one, a context of None."""
+    if arguments.on is None:
+        return contextlib.nullcontext()
     from chatstack.workbench.replay.engines import workers_of
 
-    with workers_of(asked, arguments.jobs) as workers:
-        yield workers
+    return workers_of(arguments.on, arguments.jobs)
 
 
 def window_for(arguments: argparse.Namespace, sources: Sequence[Source]) -> int:
@@ -170,22 +165,19 @@ def tools_from(path: Path | None) -> tuple[DeclaredTool, ...]:
         raise InputError(f"--tools {path}: {error}") from error
 
 
-def setup_from(
-    arguments: argparse.Namespace, sources: Sequence[Source], policies: Sequence[Policy] = (), *, stories: int = 0
-) -> Setup:
-    """Return the setup of the replay from the arguments of ``add_arguments``."""
+def setup_from(arguments: argparse.Namespace, sources: Sequence[Source]) -> Setup:
+    """Return the setup of the replay from the arguments of ``add_arguments``, without policies."""
     from chatstack.workbench.replay.measures.measuring import WireCounter
     from chatstack.workbench.replay.setup import Setup
 
     return Setup(
-        tuple(policies),
+        (),
         window=window_for(arguments, sources),
         counter=WireCounter.best(),
         tools=tools_from(arguments.tools),
         model=arguments.model,
         pause_seconds=arguments.pause,
         long_cache=arguments.long_cache,
-        stories=stories,
     )
 
 

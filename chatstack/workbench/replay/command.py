@@ -206,9 +206,14 @@ def _tell_left_out(policies: Sequence[Policy], messages: Console) -> None:
 
 
 def _setup(arguments: argparse.Namespace, sources: Sequence[Source]) -> Setup:
-    stories = arguments.stories if arguments.html else 0
-    setup = setup_from(arguments, sources, _policies(arguments), stories=stories)
-    return replace(setup, shared_memory=arguments.shared_memory, own_counter=arguments.counter == "own")
+    policies = _policies(arguments)  # first: to find the window, all may have to be read
+    return replace(
+        setup_from(arguments, sources),
+        policies=tuple(policies),
+        stories=arguments.stories if arguments.html else 0,
+        shared_memory=arguments.shared_memory,
+        own_counter=arguments.counter == "own",
+    )
 
 
 def _jobs(arguments: argparse.Namespace, sources: Sequence[Source]) -> int:
@@ -244,7 +249,6 @@ def _report(
         report_faults,
         report_left_out,
         report_over,
-        report_recorded,
         report_table,
     )
 
@@ -255,7 +259,7 @@ def _report(
     told = [*report_faults(outcome), *report_over(outcome, setup)]
     if dearest := report_dearest(outcome):
         told += ["Highest cost of one conversation (sending everything = 1):", *dearest]
-    told += [*report_recorded(outcome, setup), *report_left_out(outcome)]
+    told += [*outcome.recorded.told(setup.counter.name), *report_left_out(outcome)]
     for line in (*told, *report_broken(outcome)):
         messages.print(line, soft_wrap=True)
     if target is not None:

@@ -150,11 +150,6 @@ def report_faults(outcome: Outcome) -> list[str]:
     return lines
 
 
-def report_recorded(outcome: Outcome, setup: Setup) -> list[str]:
-    """Return the recorded usage beside what is computed; nothing if none was recorded."""
-    return outcome.recorded.told(setup.counter.name)
-
-
 def report_left_out(outcome: Outcome) -> list[str]:
     """Return what was left out of the recordings, and how often; nothing if all was read."""
     if not outcome.left_out:
