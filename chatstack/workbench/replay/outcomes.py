@@ -70,7 +70,6 @@ class Outcome:
             mine.merge(theirs)
         self.everything.merge(other.everything)
         self.conversations += other.conversations
-        self.joined += other.joined
         self.recorded.merge(other.recorded)
         for model, price in other.prices.items():
             self.priced(model, price)

@@ -16,7 +16,6 @@ from chatstack.workbench.replay.reading.contexts import Kept, Notes, SessionTooL
 from chatstack.workbench.replay.reading.forms import conversation_of
 from chatstack.workbench.replay.reading.joining import JoinedRecordings
 from chatstack.workbench.replay.reading.recordings import BrokenLine, Recording
-from chatstack.workbench.replay.reading.sessions import Sessions
 from chatstack.workbench.replay.reading.sources import sources_from
 from tests.workbench.replay.session_files import Claude, Rollout, Row, read, told, write
 from tests.workbench.replay.test_atif import SMALL
@@ -116,7 +115,7 @@ def a_rollout_of_compactions() -> list[Row]:
 def test_a_session_that_is_too_long_is_named_and_what_was_read_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[Row], limit_bytes: int
 ) -> None:
-    monkeypatch.setattr(Sessions.__init__, "__defaults__", (limit_bytes,))
+    monkeypatch.setattr(Kept.__init__, "__defaults__", (limit_bytes,))
     with sources_from([write(tmp_path / "s.jsonl", rows)]) as sources:
         items = list(JoinedRecordings(sources).read())
 

@@ -1,7 +1,7 @@
 // One policy in one conversation: its map, what it did at the chosen call, and the messages.
 
 class Pane {
-  constructor(course, index, story, controls) {
+  constructor(course, index, controls) {
     this.course = course;
     this.title = el("h3", {}, index === null ? "" : swatch(index), bdi(course.name));
     this.map = new CourseMap(course, REPORT.window, controls.goTo, (message) => this.list.open(message));

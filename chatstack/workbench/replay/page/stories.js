@@ -110,7 +110,7 @@ class Stories {
     };
     this.panes = this.chosen.map((name) => {
       const index = POLICIES.find((policy) => policy.name === name)?.index ?? null;
-      return new Pane(this.courseOf(this.story, name), index, this.story, controls);
+      return new Pane(this.courseOf(this.story, name), index, controls);
     });
     byId("panes").replaceChildren(...this.panes.map((pane) => pane.element));
     const first = isNew ? this.editFrom(-1, 1) ?? this.lastCall : this.call;

@@ -99,8 +99,6 @@ class RemoteFile:
                     if copy.tell() + len(piece) > most:
                         raise OSError(f"it is longer than {most:,} bytes, as it was when it was listed")
                     copy.write(piece)
-        except OSError as error:
-            raise OSError(_told(error)) from error
         except Exception as error:  # every store has errors of its own
             raise OSError(_told(error)) from error
         if self.size_bytes is not None and copy.tell() < self.size_bytes:

@@ -11,7 +11,6 @@ from chatstack.workbench.replay.reading.claude_code import ClaudeCode
 from chatstack.workbench.replay.reading.codex import Codex
 from chatstack.workbench.replay.reading.contexts import Context, Kept, Notes, SessionReader, note
 from chatstack.workbench.replay.reading.exchanges import asks_for_embeddings
-from chatstack.workbench.replay.reading.lines import SESSION_LIMIT_BYTES
 
 _READERS = (ClaudeCode, Codex, ResponseChains)
 
@@ -19,11 +18,11 @@ _READERS = (ClaudeCode, Codex, ResponseChains)
 class Sessions:
     """The lines of one file that are no conversations by themselves, and the contexts that they make."""
 
-    def __init__(self, notes: Notes, limit_bytes: int = SESSION_LIMIT_BYTES) -> None:
+    def __init__(self, notes: Notes) -> None:
         self.line = 0
         """The last line that was taken, 0 if none was."""
         self._notes = notes
-        kept = Kept(limit_bytes)
+        kept = Kept()
         self._readers: list[SessionReader] = [reader(kept, notes) for reader in _READERS]
 
     def take(self, value: object, line: int) -> bool:
