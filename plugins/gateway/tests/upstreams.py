@@ -9,8 +9,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import uvicorn
+import uvicorn.server
 
 from chatstack_gateway.app import make_app
 from chatstack_gateway.gateway import Gateway
@@ -141,6 +143,10 @@ def none_left(*kinds: type) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+# uvicorn looks ten times a second whether it is to end, and gives its connections as long to close: for each test anew.
+uvicorn.server.asyncio = SimpleNamespace(**{**vars(asyncio), "sleep": lambda seconds: asyncio.sleep(seconds / 20)})
 
 
 class Server(uvicorn.Server):
