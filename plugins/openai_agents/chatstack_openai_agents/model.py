@@ -29,7 +29,6 @@ from chatstack import (
     find,
     to_openai_responses,
 )
-from chatstack import Usage as OurUsage
 from chatstack.client.protocol import ChatClient
 from chatstack.errors import ChatStackError, InputError
 from chatstack.nodes.in_place import raised_by_call
@@ -166,22 +165,15 @@ def _item(item: dict[str, Any]) -> TResponseOutputItem:
 
 def _usage(answer: ChatResponse) -> Usage:
     usage = answer.usage
+    given = {"cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
     return Usage(
         requests=answer.rounds,
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         total_tokens=usage.total_tokens,
-        input_tokens_details=_details(usage)["input_tokens_details"],
-        output_tokens_details=_details(usage)["output_tokens_details"],
+        input_tokens_details=InputTokensDetails.model_validate(given),
+        output_tokens_details=OutputTokensDetails(reasoning_tokens=usage.reasoning_tokens),
     )
-
-
-def _details(usage: OurUsage) -> dict[str, Any]:
-    given = {"cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
-    return {
-        "input_tokens_details": InputTokensDetails.model_validate(given),
-        "output_tokens_details": OutputTokensDetails(reasoning_tokens=usage.reasoning_tokens),
-    }
 
 
 def _delta(text: str) -> TResponseStreamEvent:
