@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from chatstack import ChatOptions, InputError, OutputSchema, ProviderItem, ToolDeclaration
 from chatstack.providers.openai.chat_options import options_to_wire
 from chatstack.values.requests import DeclaredTool
+from chatstack_agent_framework.contents import FRAMEWORK
 
 _SAME = ("model", "instructions", "temperature", "top_p", "max_tokens", "seed")
 _LOCAL_HISTORY = "agent_framework_local_history_persistence"
@@ -24,14 +25,14 @@ def from_their_options(options: Mapping[str, Any] | None) -> ChatOptions:
     given: dict[str, Any] = {name: rest.pop(name) for name in _SAME if name in rest}
     stop: str | Sequence[str] = rest.pop("stop", ())
     tools = declared(rest.pop("tools", None))
-    choice = _choice(rest.pop("tool_choice", None)) if tools else rest.pop("tool_choice", None) and None
+    choice = _choice(rest.pop("tool_choice", None))
     held: object = rest.pop("conversation_id", None)
     if isinstance(held, str) and held != _LOCAL_HISTORY:  # the history lies at the service
         rest["previous_response_id" if held.startswith("resp_") else "conversation"] = held
     return ChatOptions(
         **given,
         tools=tools,
-        tool_choice=choice,
+        tool_choice=choice if tools else None,
         parallel_tool_calls=rest.pop("allow_multiple_tool_calls", None),
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
         output_schema=_schema(rest.pop("response_format", None)),
@@ -77,7 +78,7 @@ def _declaration(tool: Any) -> DeclaredTool:
         return ToolDeclaration(tool.name, tool.description or "", json.dumps(tool.parameters()))
     function: Mapping[str, Any] = tool.get("function") or {}
     if "name" not in function:
-        return ProviderItem("agent-framework", json.dumps(dict(tool), default=str))
+        return ProviderItem(FRAMEWORK, json.dumps(dict(tool), default=str))
     parameters = json.dumps(function.get("parameters") or {})
     return ToolDeclaration(function["name"], function.get("description") or "", parameters, function.get("strict"))
 
