@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Scope
 from chatstack.providers.wires import Form
 from chatstack_gateway.admission import is_admin, refused
 from chatstack_gateway.around import ModelsRoute, counting
+from chatstack_gateway.converted import PATHS
 from chatstack_gateway.forwarding import ForwardedRoute
 from chatstack_gateway.gateway import Gateway
 from chatstack_gateway.handling import ModelRoute
@@ -24,7 +25,6 @@ from chatstack_gateway.settings import Settings
 from chatstack_gateway.stacks import RecipeAround
 from chatstack_gateway.workers import TELLING_SECONDS
 
-ROUTES: Mapping[Form, str] = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 _BEHIND: Mapping[Form, tuple[str, ...]] = {
     "chat": ("/{prefix:path}/v1", "/{prefix:path}"),
     "responses": ("/{prefix:path}/v1",),
@@ -71,8 +71,8 @@ def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> S
         return JSONResponse({"status": "ok"})
 
     model_routes = [
-        Route(f"{prefix}{path}", ModelRoute(gateway, form, f"/v1{path}"), methods=["POST"])
-        for form, path in ROUTES.items()
+        Route(f"{prefix}{path.removeprefix('/v1')}", ModelRoute(gateway, form, path), methods=["POST"])
+        for form, path in PATHS.items()
         for prefix in ("/v1", "", *_BEHIND[form])
     ]
     app = Starlette(

@@ -25,9 +25,9 @@ from chatstack_gateway.gateway import Gateway
 from chatstack_gateway.handing_on import refusal_for
 from chatstack_gateway.headers import is_compressed, value_of
 from chatstack_gateway.positions import UneditableError, scan, written
-from chatstack_gateway.receiving import GoneError, RefusedError, body_of
+from chatstack_gateway.receiving import RefusedError, body_of
 from chatstack_gateway.refusals import Refusal
-from chatstack_gateway.sending import send_refusal, send_whole
+from chatstack_gateway.sending import refusals_sent, send_whole
 from chatstack_gateway.settings import Settings
 from chatstack_gateway.spans import server_span
 
@@ -51,21 +51,14 @@ class _Answered:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with server_span(scope["method"], scope["path"], self.route, scope["headers"]) as span:
-            try:
+            async with refusals_sent(send, span, self.form):
                 refusal = refused(self.gateway.settings, scope["headers"])
                 if refusal is not None:
                     raise RefusedError(refusal)
-                told = await self.answer(self.gateway, self.form, scope, receive)
-            except RefusedError as error:
-                span.tell(error.refusal.status, None)
-                await send_refusal(send, error.refusal, self.form)
-            except (UnsayableError, ChatStackError, ValueError) as error:
-                refusal = refusal_for(error)
-                span.tell(refusal.status, None)
-                await send_refusal(send, refusal, self.form)
-            except GoneError:
-                pass
-            else:
+                try:
+                    told = await self.answer(self.gateway, self.form, scope, receive)
+                except (UnsayableError, ChatStackError, ValueError) as error:
+                    raise RefusedError(refusal_for(error)) from error
                 span.tell(200, None)
                 await send_whole(send, 200, _JSON, written(told).encode())
 

@@ -30,7 +30,7 @@ async def send_whole(send: Send, status: int, headers: Headers, body: bytes) -> 
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-async def send_refusal(send: Send, refusal: Refusal, form: Form | None) -> None:
+async def send_refusal(send: Send, refusal: Refusal, form: Form) -> None:
     """Send the gateway's own answer in the form of that wire."""
     await send_whole(send, refusal.status, refusal.headers, refusal.body(form))
 
