@@ -12,7 +12,7 @@ from chatstack_gateway.exchange import Exchange
 
 logger = logging.getLogger("chatstack.gateway")
 
-_LATEST = 200
+LATEST = 200
 _UNHEARD = (
     "a layer changes answers, and callers get upstream's bytes, so they do not see that; start with --rewrite-answers "
     "to hand on what the layers make of answers (told once; the page counts them)"
@@ -106,7 +106,7 @@ class Activity:
     unobserved: int = 0
     unheard: int = 0
     sums: Sums = field(default_factory=Sums)
-    latest: deque[dict[str, object]] = field(default_factory=lambda: deque[dict[str, object]](maxlen=_LATEST))
+    latest: deque[dict[str, object]] = field(default_factory=lambda: deque[dict[str, object]](maxlen=LATEST))
 
     def __call__(self, exchange: Exchange, response: ChatResponse | None, status: int) -> None:
         """Count an exchange that is over."""
@@ -132,10 +132,6 @@ class Activity:
                 "cached_tokens": 0 if response is None else response.usage.cache_read_tokens,
             }
         )
-
-    def watched(self, watched: Watched) -> None:
-        """Count a watched request."""
-        self.sums.add(watched)
 
     def told(self) -> dict[str, object]:
         """Return all of it as JSON values."""

@@ -147,7 +147,7 @@ class Observer:
         trial = await self._shadow.tried(waiting.form, waiting.came, waiting.response)
         would = trial.would_send or waiting.came
         watched = self._watched(waiting, trial, would)
-        self._activity.watched(watched)
+        self._activity.sums.add(watched)
         with trace.get_tracer(SCOPE).start_as_current_span("observe_context") as span:
             span.set_attributes(watched.attributes)
         for side, tokens, usd in (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chatstack import ChatRequest, Message, TokenCounter
+from chatstack import ChatRequest, Message
 from chatstack.lru import Lru
 from chatstack.tokens.counter import CharCounter
 from chatstack.values.requests import ChatOptions
@@ -13,8 +13,8 @@ _MOST = 20_000
 class Sizes:
     """Counts messages, and remembers the latest."""
 
-    def __init__(self, counter: TokenCounter | None = None) -> None:
-        self._counter = counter or CharCounter()  # quick, and enough for shares of what the provider has reported
+    def __init__(self) -> None:
+        self._counter = CharCounter()  # quick, and enough for shares of what the provider has reported
         self._known: Lru[int, int] = Lru(_MOST)
 
     def of_message(self, message: Message) -> int:

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
-from chatstack_gateway.activity import Activity
+from chatstack_gateway.activity import LATEST, Activity
 from chatstack_gateway.measuring import exposition
 
 TELLING_SECONDS = 2.0
 """Time between two tellings."""
-_LATEST = 200
 _SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (.*)$")
 
 
@@ -101,7 +100,7 @@ def merged_activity(told: Iterable[dict[str, object]]) -> dict[str, object]:
             total[name] = _sum(total.get(name), value)
     total["started"] = min(cast("float", each["started"]) for each in (first, *rest))
     latest = cast("list[dict[str, float]]", total["latest"])
-    total["latest"] = sorted(latest, key=lambda each: each["at"])[-_LATEST:]
+    total["latest"] = sorted(latest, key=lambda each: each["at"])[-LATEST:]
     return total
 
 

@@ -306,7 +306,7 @@ def test_what_is_held_does_not_grow_with_the_conversations(
 ) -> None:
     """Every bound is small here, so that it is reached by a few hundred conversations."""
     monkeypatch.setitem(Prefixes.__init__.__kwdefaults__, "most", 40)
-    for name in ("sizes._MOST", "activity._LATEST"):
+    for name in ("sizes._MOST", "activity.LATEST"):
         monkeypatch.setattr(f"chatstack_gateway.{name}", 40)
 
     def small(provider: ChatClient) -> ChatStack:
