@@ -82,9 +82,7 @@ def test_other_labels_can_take_the_place_of_those_that_were_sent() -> None:
     assert ranking(bare, call(flight="FLT112"), other=[ROME]) == Ranking()
 
 
-def test_conversations_are_added_up() -> None:
-    total = Ranking(2, 1.0, 0.5)
-
-    total.merge(Ranking(2, 0.5, 0.5))
+def test_means_are_of_all_values() -> None:
+    total = Ranking(4, 1.5, 1.0)
 
     assert (total.mean_by_label, total.mean_shuffled) == (0.375, 0.25)

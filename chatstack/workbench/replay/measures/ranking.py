@@ -43,12 +43,6 @@ class Ranking(msgspec.Struct):
         """Mean reciprocal rank with shuffled labels, 0 to 1; None if there was no value."""
         return self.shuffled / self.values if self.values else None
 
-    def merge(self, other: Ranking) -> None:
-        """Add other conversations."""
-        self.values += other.values
-        self.by_label += other.by_label
-        self.shuffled += other.shuffled
-
 
 class Ranker:
     """Ranks the names in the lists of one conversation's requests."""

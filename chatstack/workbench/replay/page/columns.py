@@ -121,10 +121,6 @@ class Figures(msgspec.Struct):
     policies: list[PolicyRow] | None = None
 
 
-def _always(row: PolicyRow) -> bool:
-    return True
-
-
 def _lists_names(row: PolicyRow) -> bool:
     return row.lists_names
 
@@ -142,7 +138,7 @@ class Column(msgspec.Struct, frozen=True):
     tell: Callable[[Number], str] = count
     first: Direction = "ascending"
     is_fault: bool = False
-    occurs: Callable[[PolicyRow], object] = _always
+    occurs: Callable[[PolicyRow], object] | None = None
 
 
 COLUMNS = (
@@ -281,4 +277,4 @@ COLUMNS = (
 def columns_of(figures: Figures) -> list[Column]:
     """Return the columns that have figures to show; the page defines the same ones."""
     rows = figures.policies or []
-    return [each for each in COLUMNS if each.occurs is _always or any(map(each.occurs, rows))]
+    return [each for each in COLUMNS if each.occurs is None or any(map(each.occurs, rows))]
