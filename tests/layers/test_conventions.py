@@ -25,6 +25,8 @@ LAYER_CLASSES: list[Any] = [
 NOT_PUBLIC = {"WindowKeeper", "StrategyApplier", "_DuplicateReferrer"}
 """Classes that wrap a client, and are made by others: by a strategy, by a layer."""
 
+BINDING = Path(chatstack.__file__).parents[1] / "docs" / "how-to" / "any-container.md"
+
 
 def options_of(kind: type) -> dict[str, object]:
     """Return the options without which a layer cannot be made; clients as clients."""
@@ -91,6 +93,16 @@ def test_every_class_that_wraps_a_client_is_public() -> None:
     }
     missing = found - set(chatstack._HOME_OF) - NOT_PUBLIC
     assert not missing, f"{missing}: add them to chatstack/__init__.py, or to NOT_PUBLIC here"
+
+
+@pytest.mark.parametrize("kind", LAYER_CLASSES)
+def test_the_services_of_a_layer_are_public_and_told_to_those_who_bind_them(kind: Any) -> None:
+    hints = [each for hint in hints_of(kind).values() for each in members(hint)]
+    services = {each.__name__ for each in hints if isinstance(each, type) and hasattr(each, "shared_by_stack")}
+    missing = services - set(chatstack._HOME_OF)
+    assert not missing, f"{missing}: a container binds them by their class: add them to chatstack/__init__.py"
+    untold = {name for name in services if f"`{name}`" not in BINDING.read_text(encoding="utf-8")}
+    assert not untold, f"{untold}: say in {BINDING.name} what they are for, under 'What a stack asks for'"
 
 
 def _is_inner(statement: ast.stmt) -> bool:
