@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import chatstack
 from chatstack import errors
+from chatstack.providers.registry import PROVIDERS
 from scripts.reference_names import described, markdown
 from scripts.reference_tables import command_line, names_in_a_config, signals
 
@@ -28,6 +29,11 @@ class Section(NamedTuple):
     modules: tuple[str, ...]
 
 
+_CLIENTS = {
+    module: tuple(each.class_name for each in PROVIDERS.values() if each.module == module)
+    for module in dict.fromkeys(entry.module for entry in PROVIDERS.values())
+}
+"""The clients of the providers, by where they are imported from."""
 SECTIONS: Mapping[str, Section] = {
     "stacks": Section(
         "Stacks and clients",
@@ -63,7 +69,7 @@ SECTIONS: Mapping[str, Section] = {
     "providers": Section(
         "Providers",
         "Clients over the official SDKs. Keys come from the environment where none is given.",
-        ("chatstack.providers.openai", "chatstack.providers.anthropic", "chatstack.providers.wrapping."),
+        (*_CLIENTS, "chatstack.providers.wrapping."),
     ),
     "containers": Section(
         "Containers",
@@ -83,8 +89,7 @@ SECTIONS: Mapping[str, Section] = {
     "live": Section("Live view", "Progress in a terminal. Needs the extra `cli`.", ("chatstack.live",)),
 }
 _OTHERS = {
-    "chatstack.providers.openai": ("OpenAIChatClient", "OpenAIResponsesClient"),
-    "chatstack.providers.anthropic": ("AnthropicChatClient",),
+    **_CLIENTS,
     "chatstack.di.injectq": ("install", "install_context_manager", "conversation", "resolver"),
     "chatstack.di.dependency_injector": ("chat_client", "conversation"),
     "chatstack.stores.sqlite": ("SQLiteStore",),
