@@ -126,7 +126,7 @@ def test_a_recipe_that_is_asked_like_a_client_says_build() -> None:
         ),
         (
             lambda: ContextWindowGuard(ScriptedClient(), max_context_tokens=5, counter=""),  # type: ignore[arg-type]
-            "ContextWindowGuard: counter='str' must be a TokenCounter",
+            "ContextWindowGuard: counter='str' must be a TokenCounter: derive your own from it",
         ),
         (
             lambda: StrategyContextManager(Truncate(max_tokens=5), window_tokens="8k"),  # type: ignore[arg-type]

@@ -162,7 +162,11 @@ ONE_OF = 'exactly one of {"tokens": n}, {"messages": n} and {"fraction": x}'
     ]
     + [
         ({"placeholder": None}, "placeholder", "placeholder=None must be text"),
-        ({"counter": len}, "counter", "counter='builtin_function_or_method' must be a TokenCounter"),
+        (
+            {"counter": len},
+            "counter",
+            "counter='builtin_function_or_method' must be a TokenCounter: derive your own from it",
+        ),
     ],
 )
 def test_a_bad_value_fails_at_build_with_the_parameter_and_the_value(

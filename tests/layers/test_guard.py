@@ -104,7 +104,13 @@ class Guarded:
         )
         for bad in (0, -4, float("nan"), "4")
     ]
-    + [({"counter": len}, "counter", "counter='builtin_function_or_method' must be a TokenCounter")],
+    + [
+        (
+            {"counter": len},
+            "counter",
+            "counter='builtin_function_or_method' must be a TokenCounter: derive your own from it",
+        )
+    ],
 )
 def test_a_bad_value_fails_at_build_with_the_parameter_and_the_value(
     options: dict[str, Any], parameter: str, said: str

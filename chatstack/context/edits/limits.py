@@ -51,7 +51,7 @@ def check_counter(layer: str, counter: object) -> None:
     """Refuse anything but a hashable ``TokenCounter``, as sizes are kept by counter. Raises ``WiringError``."""
     kind = type(counter).__name__
     if not isinstance(counter, TokenCounter):  # pyright: ignore[reportUnnecessaryIsInstance]
-        told = f"counter={kind!r} must be a TokenCounter"
+        told = f"counter={kind!r} must be a TokenCounter: derive your own from it"
         if isinstance(counter, type):  # pyright: ignore[reportUnnecessaryIsInstance]
             told = f"counter is the class {counter.__name__} itself; pass an instance: {counter.__name__}(...)"
         raise WiringError(f"{layer}: {told}", layer=layer, parameter="counter")
