@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 """Names that Anthropic accepts; OpenAI takes up to 64 characters. Checked here, as they would only refuse the call."""
+_FUNCTIONS = ("func", "coroutine", "function")
+"""Fields in which tools of LangChain, and of other libraries, have the function that they were made of."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,7 +193,9 @@ def _checked_name(function: object, name: object) -> str:
         raise WiringError(f"tool: {made.name!r} is a tool already; pass it on as it is", parameter="tools")
     if not callable(function) or isinstance(function, type):
         kind = f"the class {function.__name__}" if isinstance(function, type) else type(function).__name__
-        raise WiringError(f"tool: expected a function, got {kind}", parameter="tools")
+        inside = next((name for name in _FUNCTIONS if callable(getattr(function, name, None))), "")
+        remedy = f"; pass the one in its {inside!r}" if inside else ""
+        raise WiringError(f"tool: expected a function, got {kind}{remedy}", parameter="tools")
     ran = written(function)
     if inspect.isgeneratorfunction(ran) or inspect.isasyncgenfunction(ran):
         told = "has a 'yield', and a result is read as a whole: return it, as a list if need be"

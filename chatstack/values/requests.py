@@ -218,10 +218,10 @@ def refuse_blank(messages: Sequence[Message]) -> None:
 
 
 def _no_declaration(position: int, tool: object) -> InputError:
-    remedy = "pass functions to FunctionInvoker, or their tool(...).declaration() here" if callable(tool) else ""
-    return InputError(
-        f"ChatOptions: tools[{position}] is a {type(tool).__name__}, not a ToolDeclaration{remedy and '; ' + remedy}"
-    )
+    told = f"ChatOptions: tools[{position}] is a {type(tool).__name__}, not a ToolDeclaration"
+    if isinstance(tool, Mapping):
+        return InputError(told)
+    return InputError(f"{told}; pass functions to FunctionInvoker, or their tool(...).declaration() here")
 
 
 def _restored(fields: dict[str, Any]) -> ChatOptions:

@@ -334,6 +334,19 @@ def not_json(where: Callable[[], None]) -> None: ...
 def not_resolved(city: NoSuchType) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
+def look_up(city: str) -> str:
+    return city
+
+
+class OfAnotherLibrary:
+    """A tool as LangChain has it: with the function that it was made of, in one of two fields."""
+
+    func = None
+
+    def __init__(self, coroutine: Callable[[str], str]) -> None:
+        self.coroutine = coroutine
+
+
 class CallableThing:
     count: int = 0
 
@@ -354,6 +367,7 @@ class CallableThing:
             "name 'NoSuchType' is not defined; import what it names outside of TYPE_CHECKING",
         ),
         ("text", "tool: expected a function, got str"),
+        (OfAnotherLibrary(look_up), "tool: expected a function, got OfAnotherLibrary; pass the one in its 'coroutine'"),
         (yields, f"tool 'yields': {YIELDS}"),
         (yields_later, f"tool 'yields_later': {YIELDS}"),
         (Yields(), f"tool 'Yields': {YIELDS}"),

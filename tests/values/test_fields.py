@@ -78,6 +78,11 @@ def look() -> str:
             "ChatOptions: tools[1] is a function, not a ToolDeclaration; pass functions to FunctionInvoker, or their "
             "tool(...).declaration() here",
         ),
+        (
+            lambda: ChatOptions(tools=(Message.user("a"),)),  # type: ignore[arg-type]
+            "ChatOptions: tools[0] is a Message, not a ToolDeclaration; pass functions to FunctionInvoker, or their "
+            "tool(...).declaration() here",
+        ),
         (lambda: ChatOptions(tools=(SECRET,)), "ChatOptions: tools[0] is a dict, not a ToolDeclaration"),
         (lambda: ChatOptions(stop=("END", 5)), "ChatOptions: stop[1] must be text, not int"),  # type: ignore[arg-type]
         (lambda: ChatOptions(model=5), "ChatOptions: model must be text, not int"),  # type: ignore[arg-type]
