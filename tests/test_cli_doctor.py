@@ -22,7 +22,8 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_every_extra_has_a_purpose_and_packages() -> None:
     extras = set(metadata.metadata("chatstack-core").get_all("Provides-Extra") or ())
-    assert extras - {"all", "demo"} == FOR.keys()
+    differ = sorted(extras - {"all", "demo"} ^ FOR.keys())
+    assert not differ, f"{differ}: say in FOR of {doctor.__name__} what each extra of pyproject.toml is for"
     assert {each.extra for each in requirements()} == FOR.keys()
 
 

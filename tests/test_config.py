@@ -104,7 +104,7 @@ def test_a_provider_is_made_by_name_and_model(monkeypatch: pytest.MonkeyPatch) -
         (None, "config: no provider: add one ({use, model}), or pass provider=..."),
         ("openai", "config: provider: expected a table, got text; write {use = 'openai', model = ...}"),
         ("gpt-5-mini", "config: provider: expected a table, got text; write {use = ..., model = ...}"),
-        ({"model": "m"}, "config: provider: has no 'use'; name a provider: anthropic, openai, openai-responses"),
+        ({"model": "m"}, f"config: provider: has no 'use'; name a provider: {', '.join(sorted(config.PROVIDERS))}"),
         ({"use": "opena", "model": "m"}, "config: provider.use: 'opena' is no provider; did you mean 'openai'?"),
         ({"use": "openai"}, "config: provider.model: expected the name of a model, got None"),
         (

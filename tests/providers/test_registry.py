@@ -95,7 +95,7 @@ def test_an_object_of_an_sdk_in_the_place_of_a_message_is_told_its_converter() -
         foreign = type("Foreign", (), {"__module__": f"{entry.sdk}.types"})()
         return f"from_{entry.converters}" in remedy_for({} if entry.sdk in HTTP_LIBRARIES else foreign)
 
-    expect_none(without(told), "chatstack/values/mistakes.py: name the sdk in remedy_for, and from_... in _OF_APIS")
+    expect_none(without(told), "chatstack/values/mistakes.py: from_... in _OF_APIS, and an SDK in remedy_for")
 
 
 def test_the_wire_of_every_provider_is_documented_where_extra_fields_are() -> None:
