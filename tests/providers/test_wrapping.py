@@ -675,3 +675,5 @@ def test_what_cannot_be_wrapped_is_refused() -> None:
         wrap(openai.AsyncOpenAI(api_key="k"), "stack")  # type: ignore[arg-type]
     with pytest.raises(WiringError, match="no provider"):
         EMPTY.build()
+    with pytest.raises(WiringError, match=r"wrap: Budget: per='conversation' needs a conversation_id, .* have none"):
+        wrap(openai.AsyncOpenAI(api_key="k"), EMPTY.use(Budget, max_tokens=9, per="conversation"))

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from chatstack.client.background import runs_in_background
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ProviderInfo, chain, layer_kind
+from chatstack.client.protocol import ProviderInfo, chain, layer_kind, own_attribute
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver
 from chatstack.errors import ChatStackError, InputError, WiringError
@@ -79,9 +79,11 @@ def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
 
     Tools that the stack runs are not seen by the caller, only the texts of their rounds, as one answer. Errors of
     layers are also errors of the SDK's. Layers cannot leave edits to the provider here, and a ``Fallback`` to another
-    client cannot answer. Closing the client closes the layers, and the connections.
+    client cannot answer. Closing the client closes the layers, and the connections. A call has no ``conversation_id``:
+    a ``Budget`` bounds each call by itself.
 
-    Raises ``WiringError`` for a client of another class, or a stack that cannot be built.
+    Raises ``WiringError`` for a client of another class, a stack that cannot be built, or one with a ``Budget`` of
+    conversations.
     """
     sdk = _sdk_of(client)
     if not isinstance(stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -91,6 +93,9 @@ def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
     bare = cast("_SdkClient", given.with_options(**_BARE[sdk]))
     provider = WrappedClient(bare, sdk)
     built = replace(stack, provider=provider).build(resolve)
+    if any(own_attribute(each, "per") == "conversation" for each in chain(built) if layer_kind(each) == "budget"):
+        told = "per='conversation' needs a conversation_id, and calls of the SDK's client have none"
+        raise WiringError(f"wrap: Budget: {told}", layer="Budget", parameter="per")
     answering = Answering(built, getattr(sys.modules[sdk.name], f"{sdk.client_name}Error"), _tools_of(built))
 
     async def send(request: HttpRequest, *, stream: bool = False, **options: Any) -> HttpResponse:
