@@ -282,6 +282,22 @@ def test_anthropics_client_keeps_its_helpers_too(stack: ChatStack) -> None:
     asyncio.run(run())
 
 
+def test_an_older_sdk_whose_copies_take_less_can_be_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = anthropic.AsyncAnthropic.copy
+
+    def older(self: anthropic.AsyncAnthropic, *, http_client: Any = None) -> anthropic.AsyncAnthropic:
+        return copy(self, http_client=http_client)
+
+    async def run() -> None:
+        async with serving(ServerReply.json(message({"type": "text", "text": "fine"}))) as served:
+            client = wrap(served.anthropic, BELOW_EVERY_TRIGGER)
+            answer = await client.messages.create(model="claude", max_tokens=9, messages=ASKED)
+            assert answer.content[0].text == "fine"
+
+    monkeypatch.setattr(anthropic.AsyncAnthropic, "with_options", older)
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("status", [400, 401, 429, 500])
 @BOTH
 def test_errors_are_those_of_the_sdk(stack: ChatStack, status: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Awaitable, Mapping, Sequence
@@ -90,7 +91,7 @@ def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
         raise WiringError(f"wrap: stack: expected a ChatStack, got {type(stack).__name__}", parameter="stack")
     given = cast("_SdkClient", client)
     http = given._client  # pyright: ignore[reportPrivateUsage]
-    bare = cast("_SdkClient", given.with_options(**_BARE[sdk]))
+    bare = _bare(given, sdk)
     provider = WrappedClient(bare, sdk)
     built = replace(stack, provider=provider).build(resolve)
     if any(own_attribute(each, "per") == "conversation" for each in chain(built) if layer_kind(each) == "budget"):
@@ -160,6 +161,13 @@ def _sdk_of(client: object) -> Sdk[Any]:
             return sdk
     wanted = " or ".join(f"{sdk.name}.Async{sdk.client_name}(...)" for sdk in _BARE)
     raise WiringError(f"wrap: client: expected {wanted}, got {type(client).__name__}", parameter="client")
+
+
+def _bare(client: _SdkClient, sdk: Sdk[Any]) -> _SdkClient:
+    """Return the client without what the wrapped one has around its calls; older versions of an SDK have less of it."""
+    known = inspect.signature(getattr(sys.modules[sdk.name], f"Async{sdk.client_name}").with_options).parameters
+    options = {name: value for name, value in _BARE[sdk].items() if name in known}
+    return cast("_SdkClient", client.with_options(**options))
 
 
 def _turn_of(request: HttpRequest, sdk: Sdk[Any], send: Send, post: Post) -> Turn | None:
