@@ -69,7 +69,7 @@ class PerLoop(Generic[C]):
             yield
         finally:
             self._loops.pop(loop, None)
-            await client.close()
+            await _give_up(client)
 
     async def close(self) -> None:
         """Close the client of the running loop, and have those of other loops that run closed there."""
@@ -89,7 +89,7 @@ class PerLoop(Generic[C]):
 
 
 async def _give_up(client: Closable) -> None:
-    """Close the client of a loop that was closed before its async generators: its connections cannot end in order, and
-    the SDK's own finalizer would log that."""
-    with contextlib.suppress(RuntimeError):  # Event loop is closed
+    """Close a client. If its loop was closed before its async generators, or never closes them (nest_asyncio), its
+    connections cannot end in order, and the SDK's own finalizer would log that."""
+    with contextlib.suppress(RuntimeError):  # Event loop is closed; not in async context
         await client.close()

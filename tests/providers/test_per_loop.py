@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -269,6 +270,23 @@ def test_connections_of_loops_that_were_closed_are_given_up_quietly(
     with pytest.warns(ResourceWarning, match="unclosed"):  # the caller has left the connections open
         use_loops()
     assert not caplog.records
+
+
+def test_a_loop_that_closes_no_generators_ends_quietly(make: Callable[..., SdkProvider[Any]]) -> None:
+    """As nest_asyncio's loops, which set no hooks for asynchronous generators."""
+
+    async def call(provider: SdkProvider[Any]) -> str:
+        sys.set_asyncgen_hooks(None, None)
+        return (await provider.get_response("hello")).text
+
+    def use_loop() -> None:
+        loop = asyncio.new_event_loop()
+        assert loop.run_until_complete(call(make())) == "fine"
+        loop.close()
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="unclosed"):  # the caller has left the connections open
+        use_loop()
 
 
 def test_closing_reaches_the_client_of_a_loop_that_runs_elsewhere() -> None:
