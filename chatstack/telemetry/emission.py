@@ -23,7 +23,7 @@ from chatstack.lru import Lru
 from chatstack.semconv import WarningCode
 from chatstack.telemetry.caches import PromptCaches
 from chatstack.telemetry.content import Content, ContentCapture, capture_of
-from chatstack.telemetry.instruments import Instruments
+from chatstack.telemetry.instruments import instruments_of
 from chatstack.telemetry.outcomes import what_was_done
 from chatstack.telemetry.providers import does_nothing, global_meter_provider, global_tracer_provider, own_provider
 from chatstack.telemetry.shortening import LeftOut
@@ -70,8 +70,7 @@ class Telemetry(OwnCopy):
         self._logger_provider = own_provider("logger_provider", logger_provider, "get_logger")
         self.tracer = trace.get_tracer(semconv.SCOPE, tracer_provider=tracer_provider)
         self._logger = _logs.get_logger(semconv.SCOPE, logger_provider=logger_provider)
-        meter = metrics.get_meter(semconv.SCOPE, meter_provider=meter_provider)
-        self.instruments = Instruments(meter, self._meter_provider)
+        self.instruments = instruments_of(self._meter_provider)
         self.span_events = span_events
         self.log_warnings = log_warnings
         self.display_hints = display_hints

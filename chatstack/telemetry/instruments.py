@@ -1,7 +1,8 @@
-"""The instruments of metrics, made once for each ``Telemetry``."""
+"""The instruments of metrics, made once for the process and for each provider that a ``Telemetry`` is given."""
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Protocol
 
@@ -70,3 +71,19 @@ class Instruments:
         """The sum that this call adds to. It is looked up late: the provider given to one stack may become the
         process's, which others use."""
         return costs_of(self._meter_provider or global_meter_provider())
+
+
+def instruments_of(provider: metrics.MeterProvider | None) -> Instruments:
+    """Return the instruments of a provider, None for the process's one.
+
+    Those of the process are made once: OpenTelemetry's proxy, which stands for a provider until one is configured,
+    never drops a meter, so an application that makes a stack for each request would leak them.
+    """
+    if provider is None:
+        return _of_process(metrics.get_meter_provider())
+    return Instruments(metrics.get_meter(semconv.SCOPE, meter_provider=provider), provider)
+
+
+@functools.lru_cache(maxsize=1)
+def _of_process(provider: metrics.MeterProvider) -> Instruments:
+    return Instruments(metrics.get_meter(semconv.SCOPE, meter_provider=provider), None)

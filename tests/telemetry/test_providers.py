@@ -95,3 +95,13 @@ def test_a_provider_that_is_to_do_nothing_does_nothing_whatever_the_process_has(
     client = ChatStack(ScriptedClient()).use(ProgressReporter).build({Telemetry: silent}.__getitem__)
     asyncio.run(client.get_response("hello"))
     assert (silent.is_silent, silent.measures, capture.spans) == (True, False, ())
+
+
+def test_the_instruments_of_the_process_are_made_once() -> None:
+    """OpenTelemetry's proxy never drops a meter: a stack for each request would leak them without an SDK."""
+    assert Telemetry().instruments is Telemetry().instruments
+
+
+def test_a_provider_that_was_given_has_instruments_of_its_own() -> None:
+    """Even where the process has some."""
+    assert TelemetryCapture().telemetry.instruments is not Telemetry().instruments
