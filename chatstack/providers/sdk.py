@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 from chatstack.client.protocol import ProviderInfo
 from chatstack.errors import BrokenStreamError, ChatStackError, ServerError, WiringError
 from chatstack.providers.asking import translating
-from chatstack.providers.assembly import StallGuard
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import failure, misshapen, transport_failure
 from chatstack.providers.received import readable
 from chatstack.providers.settings import check_base_url, check_choice, check_key
+from chatstack.providers.stalls import StallGuard
 
 if TYPE_CHECKING:
 
