@@ -1,7 +1,4 @@
-"""Assembly of one message from fragments, shared by all streaming providers.
-
-Both providers read whole answers and streamed ones through it, so an answer cannot depend on how it was sent.
-"""
+"""Assembly of one message from the fragments in which it came, for providers whose API has no events for blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import hashlib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeVar
 
 import msgspec
 
@@ -52,18 +48,11 @@ class _MadeIds:
 
 @dataclass(slots=True)
 class _TextBlock:
+    kind: type[Text | Reasoning]
     pieces: list[str] = field(default_factory=list[str])
 
-    def part(self) -> Text:
-        return Text("".join(self.pieces))
-
-
-@dataclass(slots=True)
-class _ReasoningBlock:
-    pieces: list[str] = field(default_factory=list[str])
-
-    def part(self) -> Reasoning:
-        return Reasoning("".join(self.pieces))
+    def part(self) -> Part:
+        return self.kind("".join(self.pieces))
 
 
 @dataclass(slots=True)
@@ -92,8 +81,7 @@ class _WholeBlock:
         return self.whole
 
 
-B = TypeVar("B", _TextBlock, _ReasoningBlock)
-_Block = _TextBlock | _ReasoningBlock | _CallBlock | _WholeBlock
+_Block = _TextBlock | _CallBlock | _WholeBlock
 
 
 class MessageAssembly:
@@ -120,11 +108,11 @@ class MessageAssembly:
 
     def add_text(self, delta: str, *, block: Hashable | None = None) -> None:
         """Add a piece of text."""
-        self._open(_TextBlock, block).pieces.append(delta)
+        self._open(Text, block).pieces.append(delta)
 
     def add_reasoning(self, delta: str, *, block: Hashable | None = None) -> None:
         """Add a piece of reasoning."""
-        self._open(_ReasoningBlock, block).pieces.append(delta)
+        self._open(Reasoning, block).pieces.append(delta)
 
     def add_call(
         self,
@@ -169,32 +157,20 @@ class MessageAssembly:
         """Add wire fields for the whole message; the last value of a field counts."""
         self._extra.update(fields)
 
-    def part(self, block: Hashable) -> Part:
-        """Return the current content of the block with that key. Raises ``KeyError`` if it has not begun."""
-        return self._blocks[self._keyed[block]].part()
-
-    def call(self, index: int) -> ToolCall:
-        """Return the call at that index, as far as it has come. Raises ``KeyError`` if it has not begun."""
-        return self._calls[index].part()
-
-    @property
-    def calls(self) -> tuple[ToolCall, ...]:
-        """All calls, in the order in which they began."""
-        return tuple(block.part() for block in self._blocks if isinstance(block, _CallBlock))
-
     def finish(self) -> Message:
         """Return the message, as it stands."""
         parts = tuple(part for part in (block.part() for block in self._blocks) if not _is_empty(part))
         return Message("assistant", parts, extra_json=encoded_extra(self._extra, self._wire))
 
-    def _open(self, kind: type[B], block: Hashable | None) -> B:
+    def _open(self, kind: type[Text | Reasoning], block: Hashable | None) -> _TextBlock:
         position = len(self._blocks) - 1 if block is None else self._keyed.get(block, -1)
         found = self._blocks[position] if position >= 0 else None
-        if isinstance(found, kind) and (block is not None or position not in self._keyed.values()):
+        may_go_on = block is not None or position not in self._keyed.values()
+        if may_go_on and isinstance(found, _TextBlock) and found.kind is kind:
             return found
         if block is not None and found is not None:
             raise ValueError(f"block {block!r} has begun as something else than {kind.__name__}")
-        new = kind()
+        new = _TextBlock(kind)
         self._begin(new, block)
         return new
 

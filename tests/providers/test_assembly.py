@@ -71,7 +71,7 @@ def test_parallel_calls_that_come_interleaved_stay_apart() -> None:
         assembly.add_call(0, arguments="[1]"),
         assembly.add_call(1, arguments="[2]"),
     ]
-    assert assembly.calls == (ToolCall("a", "one", "[1]"), ToolCall("b", "two", "[2]"))
+    assert assembly.finish().calls == (ToolCall("a", "one", "[1]"), ToolCall("b", "two", "[2]"))
     assert [delta.index for delta in deltas] == [0, 1, 0, 1]
     assert deltas[3] == CallDelta(1, arguments="[2]")
 
@@ -81,7 +81,7 @@ def test_two_ids_at_one_index_are_two_calls() -> None:
     assembly.add_call(0, id="a", name="one", arguments="[1]")
     assembly.add_call(0, id="b", name="one", arguments="[2]")
     assembly.add_call(0, id="b", arguments="")
-    assert assembly.calls == (ToolCall("a", "one", "[1]"), ToolCall("b", "one", "[2]"))
+    assert assembly.finish().calls == (ToolCall("a", "one", "[1]"), ToolCall("b", "one", "[2]"))
 
 
 def test_a_name_may_come_in_pieces_or_again_and_again() -> None:
@@ -90,14 +90,14 @@ def test_a_name_may_come_in_pieces_or_again_and_again() -> None:
         assembly.add_call(0, id="a", name=name)
     for _ in range(3):
         assembly.add_call(1, id="b", name="get_time")
-    assert [call.name for call in assembly.calls] == ["get_weather", "get_time"]
+    assert [call.name for call in assembly.finish().calls] == ["get_weather", "get_time"]
 
 
 def test_calls_without_ids_get_some_to_be_paired_by() -> None:
     assembly = MessageAssembly("openai-chat")
     assembly.add_call(0, name="one")
     assembly.add_call(1, name="two")
-    ids = [call.id for call in assembly.calls]
+    ids = [call.id for call in assembly.finish().calls]
     assert all(ids)
     assert len(set(ids)) == 2
 
