@@ -16,9 +16,10 @@ from anthropic import AsyncAnthropic
 
 from chatstack import ChatRequest, ChatResponse, Message, Usage
 from chatstack.providers.anthropic import AnthropicChatClient
+from chatstack.providers.anthropic.blocks import block_to_part
 from chatstack.providers.anthropic.wire import (
     DEFAULT_MAX_TOKENS,
-    message_from_wire,
+    message_of,
     messages_to_wire,
     overhead_from_wire,
     request_from_wire,
@@ -107,7 +108,7 @@ def test_reading_what_was_written_gives_the_same_values(row: Any) -> None:
 @pytest.mark.parametrize("row", rows(["anthropic-messages"], "response"))
 def test_a_recorded_answer_is_written_as_it_was(row: Any) -> None:
     content = row["response"]["content"]
-    assert written(message_from_wire(content)) == visible(content)
+    assert written(message_of(map(block_to_part, content))) == visible(content)
     assert usage_from_wire(row["response"]["usage"]) == recorded_usage(row)
 
 

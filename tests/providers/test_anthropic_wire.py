@@ -27,9 +27,10 @@ from chatstack import (
     from_json,
     to_json,
 )
+from chatstack.providers.anthropic.blocks import block_to_part
 from chatstack.providers.anthropic.wire import (
     DEFAULT_MAX_TOKENS,
-    message_from_wire,
+    message_of,
     messages_from_wire,
     messages_to_wire,
     overhead_from_wire,
@@ -46,6 +47,10 @@ def body(*messages: Message, **options: object) -> dict[str, Any]:
 def blocks(*parts: Part) -> Any:
     (wire,) = messages_to_wire([Message("user", parts)])
     return wire["content"]
+
+
+def answer_of(content: list[dict[str, object]]) -> Message:
+    return message_of(map(block_to_part, content))
 
 
 def text(content: str) -> dict[str, object]:
@@ -173,7 +178,7 @@ def test_an_answer_to_go_on_with_does_not_end_in_white_space() -> None:
 def test_thinking_goes_back_as_it_came() -> None:
     thinking = {"type": "thinking", "thinking": "so", "signature": "s1", "later_field": None}
     redacted = {"type": "redacted_thinking", "data": "xyz"}
-    message = message_from_wire([thinking, redacted, text("4")])
+    message = answer_of([thinking, redacted, text("4")])
     assert [type(part) for part in message.parts] == [Reasoning, Reasoning, Text]
     assert isinstance(message.parts[0], Reasoning)
     assert (message.parts[0].text, message.parts[0].provider) == ("so", "anthropic")
@@ -204,10 +209,10 @@ def test_thinking_goes_back_where_the_next_message_is_the_assistants_too() -> No
 def test_thinking_that_the_api_would_refuse_stays_behind(answer: list[dict[str, object]], goes_back: object) -> None:
     """An answer that was cut off while the model was thinking would have every later request refused."""
     asked, more = Message.user("hard"), Message.user("go on")
-    before = messages_to_wire([asked, message_from_wire(answer)])
+    before = messages_to_wire([asked, answer_of(answer)])
     assert [each["content"] for each in before[1:]] == ([goes_back] if goes_back else [])
-    assert messages_to_wire([asked, message_from_wire(answer), more])[: len(before)] == before
-    assert body(asked, message_from_wire(answer), more)["messages"] == [*before, *messages_to_wire([more])]
+    assert messages_to_wire([asked, answer_of(answer), more])[: len(before)] == before
+    assert body(asked, answer_of(answer), more)["messages"] == [*before, *messages_to_wire([more])]
 
 
 def test_blocks_that_only_anthropic_understands_go_back_as_they_came() -> None:
@@ -215,14 +220,14 @@ def test_blocks_that_only_anthropic_understands_go_back_as_they_came() -> None:
         {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"b": 1, "a": None}},
         {"type": "new"},
     ]
-    message = message_from_wire(odd)
+    message = answer_of(odd)
     assert [type(part) for part in message.parts] == [ProviderItem, ProviderItem]
     assert messages_to_wire([message])[0]["content"] == odd
 
 
 def test_fields_without_a_place_ride_along_and_nulls_do_not() -> None:
     block = {**text("hi"), "cache_control": {"type": "ephemeral"}, "citations": None}
-    message = message_from_wire([block])
+    message = answer_of([block])
     assert message.parts == (Text("hi", '{"anthropic":{"cache_control":{"type":"ephemeral"}}}'),)
     assert messages_to_wire([message])[0]["content"] == [{**text("hi"), "cache_control": {"type": "ephemeral"}}]
 
@@ -231,7 +236,7 @@ def test_fields_without_a_place_ride_along_and_nulls_do_not() -> None:
 def test_citations_go_back_without_the_field_that_only_answers_have(file_id: str | None) -> None:
     """With it, every request after an answer that cites a document would be refused. A saved history has it, too."""
     cited = {"type": "char_location", "cited_text": "c", "document_index": 0, "document_title": None}
-    message = message_from_wire([{**text("It is c."), "citations": [{**cited, "file_id": file_id}]}])
+    message = answer_of([{**text("It is c."), "citations": [{**cited, "file_id": file_id}]}])
     assert "file_id" in str(message.parts[0])
     for part in (message.parts[0], from_json(to_json([message]))[0].parts[0]):
         assert blocks(part) == [{**text("It is c."), "citations": [cited]}]
@@ -357,7 +362,7 @@ def test_arguments_go_out_as_an_object_in_their_own_order() -> None:
     call = ToolCall("a", "f", '{"z": 1, "a": 12345678901234567890123, "c": 1.0}')
     (block,) = blocks(call)
     assert json.dumps(block["input"]) == '{"z": 1, "a": 12345678901234567890123, "c": 1.0}'
-    assert message_from_wire([block]).calls == (call,)
+    assert answer_of([block]).calls == (call,)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 
 from chatstack import ChatOptions, ChatRequest, ChatResponse, Message, Usage
 from chatstack.providers.openai import OpenAIChatClient
+from chatstack.providers.openai.chat_answers import ChatAnswer
 from chatstack.providers.openai.chat_wire import (
-    message_from_wire,
     messages_from_wire,
     messages_to_wire,
     request_from_wire,
@@ -104,7 +104,10 @@ def test_every_recorded_result_knows_the_name_of_its_call() -> None:
 def test_every_recorded_answer_goes_out_as_it_came() -> None:
     for row in rows(streamed=False):
         for choice in answer_of(row)["choices"]:
-            (wire,) = messages_to_wire([message_from_wire(choice["message"])])
+            answer = ChatAnswer()
+            whole = {"choices": [{**choice, "index": 0}]}
+            *_, last = [*answer.add(whole, streaming=False), *answer.finish(None)]
+            (wire,) = messages_to_wire([last.message_done])
             assert said(wire) == said(choice["message"]), row["id"]
 
 

@@ -20,9 +20,9 @@ from chatstack import (
     from_openai_responses,
     to_openai_responses,
 )
+from chatstack.providers.openai.chat_answers import ChatAnswer
 from chatstack.providers.openai.chat_wire import (
     finish_from_wire,
-    message_from_wire,
     messages_from_wire,
     messages_to_wire,
     request_from_wire,
@@ -478,7 +478,8 @@ def test_tokens_written_to_a_cache_are_read_where_gateways_tell_them(fields: dic
 )
 def test_thinking_in_the_content_may_be_text_a_list_or_nothing(given: object, means: str) -> None:
     part = {"type": "thinking", "thinking": given}
-    assert message_from_wire({"content": [part]}) == Message.assistant(Reasoning(means))
+    read = messages_from_wire([{"role": "assistant", "content": [part]}])
+    assert read == (Message.assistant(Reasoning(means)),)
 
 
 def test_the_empty_fields_of_an_answer_are_dropped() -> None:
@@ -489,7 +490,10 @@ def test_the_empty_fields_of_an_answer_are_dropped() -> None:
         "annotations": [],
         "tool_calls": None,
     }
-    assert message_from_wire(fields) == Message.assistant("x")
+    answer = ChatAnswer()
+    whole = {"choices": [{"message": fields, "finish_reason": "stop"}]}
+    *_, last = [*answer.add(whole, streaming=False), *answer.finish(None)]
+    assert last.message_done == Message.assistant("x")
 
 
 @pytest.mark.parametrize(

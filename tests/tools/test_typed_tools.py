@@ -153,10 +153,9 @@ OBJECT = "Error: the arguments do not fit: {}; the input has to be a JSON object
 
 
 def of_chat(name: str, text: str) -> ToolCall:
-    (call,) = chat_wire.message_from_wire(
-        {"tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": name, "input": text}}]}
-    ).calls
-    return call
+    calls = [{"id": "c1", "type": "custom", "custom": {"name": name, "input": text}}]
+    (message,) = chat_wire.messages_from_wire([{"role": "assistant", "tool_calls": calls}])
+    return message.calls[0]
 
 
 def of_responses(name: str, text: str) -> ToolCall:

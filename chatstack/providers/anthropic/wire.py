@@ -209,11 +209,6 @@ def messages_from_wire(wire: Sequence[Mapping[str, object]]) -> tuple[Message, .
     return tuple(messages)
 
 
-def message_from_wire(content: Sequence[Mapping[str, object]]) -> Message:
-    """Return the assistant message for the content of a response."""
-    return message_of(block_to_part(block) for block in content)
-
-
 def message_of(parts: Iterable[Part], container: object = None, models: tuple[str, object] = ("", "")) -> Message:
     """Return the assistant message of those parts, without empty text; it keeps the id of the container that its code
     ran in. If it holds thinking, it keeps the model, too, if neither the one that was asked nor the one that says that

@@ -149,14 +149,6 @@ def messages_from_wire(messages: Sequence[object]) -> tuple[Message, ...]:
     return tuple(found)
 
 
-def message_from_wire(fields: Mapping[str, object]) -> Message:
-    """Return the message of a response, without empty fields (``refusal: null``, ``annotations: []``), which mean
-    nothing."""
-    return _assistant_from_wire(
-        {name: value for name, value in fields.items() if value not in (None, [], "")}, "message"
-    )
-
-
 def finish_from_wire(finish_reason: str, message: Message) -> FinishReason:
     """Return the reason why the model stopped. Calls win over ``stop``, which OpenAI sends when a named tool was
     forced."""
