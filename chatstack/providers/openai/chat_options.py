@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias, cast
 
 from msgspec.structs import replace
@@ -110,9 +110,30 @@ def is_of_chat(item: ProviderItem) -> bool:
 
 def tools_from_wire(tools: object) -> tuple[DeclaredTool, ...]:
     """Return functions as declarations; tools of any other type as items that go back as they came."""
-    return tuple(
-        _tool_from_wire(as_object(tool, f"tools[{position}]"), f"tools[{position}]")
-        for position, tool in enumerate(as_list(tools, "tools"))
+    return tools_read(tools, _tool_from_wire)
+
+
+def tools_read(
+    tools: object, function: Callable[[Mapping[str, object], str], ToolDeclaration]
+) -> tuple[DeclaredTool, ...]:
+    """Return the tools of a body of either API: ``function`` reads one at a place."""
+    found: list[DeclaredTool] = []
+    for position, tool in enumerate(as_list(tools, "tools")):
+        where = f"tools[{position}]"
+        fields = as_object(tool, where)
+        is_function = fields.get("type") == "function"
+        found.append(function(fields, where) if is_function else ProviderItem(PROVIDER, encoded(dict(fields))))
+    return tuple(found)
+
+
+def declaration_in(fields: Mapping[str, object], where: str) -> ToolDeclaration:
+    """Return the declaration that these fields of a function are, in the spelling of both APIs."""
+    description, parameters, strict = (fields.get(each) for each in ("description", "parameters", "strict"))
+    return ToolDeclaration(
+        as_string(fields.get("name"), f"{where}.name"),
+        description if isinstance(description, str) else "",
+        encoded(cast("object", parameters)) if isinstance(parameters, Mapping) else "",
+        strict if isinstance(strict, bool) else None,
     )
 
 
@@ -128,17 +149,9 @@ def _tool_to_wire(tool: ToolDeclaration) -> WireObject:
     return with_extra({"type": "function", "function": function}, tool.extra_json, WIRE, where)
 
 
-def _tool_from_wire(fields: Mapping[str, object], where: str) -> DeclaredTool:
-    if fields.get("type") != "function":
-        return ProviderItem(PROVIDER, encoded(dict(fields)))
-    function = as_object(fields.get("function"), f"{where}.function")
-    description, parameters, strict = (function.get(each) for each in ("description", "parameters", "strict"))
-    tool = ToolDeclaration(
-        as_string(function.get("name"), f"{where}.function.name"),
-        description if isinstance(description, str) else "",
-        encoded(cast("Mapping[str, object]", parameters)) if isinstance(parameters, Mapping) else "",
-        strict if isinstance(strict, bool) else None,
-    )
+def _tool_from_wire(fields: Mapping[str, object], where: str) -> ToolDeclaration:
+    where = f"{where}.function"
+    tool = declaration_in(as_object(fields.get("function"), where), where)
     return replace(tool, extra_json=extra_json_of(fields, _tool_to_wire(tool), WIRE))
 
 

@@ -5,26 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from msgspec.structs import replace
+
 from chatstack.errors import InputError
 from chatstack.providers.extras import (
     WireObject,
     as_list,
-    as_object,
-    as_string,
     decoded_object,
-    encoded,
     encoded_extra,
     field_of,
     with_extra,
     with_options_extra,
     without_nulls,
 )
-from chatstack.providers.openai.chat_options import MODES, choice_to_wire, chosen_type, is_of_chat, schema_to_wire
+from chatstack.providers.openai.chat_options import (
+    MODES,
+    choice_to_wire,
+    chosen_type,
+    declaration_in,
+    is_of_chat,
+    schema_to_wire,
+    tools_read,
+)
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_parts import WIRE
 from chatstack.providers.openai.responses_wire import messages_from_wire, messages_to_wire, unheld
 from chatstack.values.native import NativeCompaction, NativeEdit
-from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import (
     ChatOptions,
     ChatRequest,
@@ -166,25 +172,13 @@ def tools_to_wire(tools: tuple[DeclaredTool, ...]) -> list[WireObject]:
 
 def tools_from_wire(tools: object) -> tuple[DeclaredTool, ...]:
     """Return functions as declarations; tools of any other type as items that go back as they came."""
-    return tuple(
-        _tool_from_wire(as_object(tool, f"tools[{position}]"), f"tools[{position}]")
-        for position, tool in enumerate(as_list(tools, "tools"))
-    )
+    return tools_read(tools, _tool_from_wire)
 
 
-def _tool_from_wire(fields: Mapping[str, object], where: str) -> DeclaredTool:
-    if fields.get("type") != "function":
-        return ProviderItem(PROVIDER, encoded(dict(fields)))
-    description, parameters, strict = (fields.get(each) for each in ("description", "parameters", "strict"))
+def _tool_from_wire(fields: Mapping[str, object], where: str) -> ToolDeclaration:
     taken = ("type", "name", "description", "parameters", "strict")
     rest = {name: value for name, value in fields.items() if name not in taken and value is not None}
-    return ToolDeclaration(
-        as_string(fields.get("name"), f"{where}.name"),
-        description if isinstance(description, str) else "",
-        encoded(cast("object", parameters)) if isinstance(parameters, dict) else "",
-        strict if isinstance(strict, bool) else None,
-        encoded_extra(rest, WIRE),
-    )
+    return replace(declaration_in(fields, where), extra_json=encoded_extra(rest, WIRE))
 
 
 def _tool_to_wire(tool: ToolDeclaration) -> WireObject:
