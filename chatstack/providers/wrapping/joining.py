@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import cast
 
-from chatstack.providers.extras import WireObject
+from chatstack.providers.extras import WireObject, objects_in
 
 
 class Joining(ABC):
@@ -36,11 +36,11 @@ class ChatJoining(Joining):
     """Of chat completions: only the role may not come twice."""
 
     def continued(self, event: WireObject) -> WireObject | None:
-        choices = [_without_role(each) for each in _objects(event.get("choices"))]
+        choices = [_without_role(each) for each in objects_in(event.get("choices"))]
         return {**event, "choices": choices}
 
     def with_text(self, answer: WireObject, text: str) -> WireObject:
-        first, *others = _objects(answer["choices"])
+        first, *others = objects_in(answer["choices"])
         message = cast("WireObject", first["message"])
         content = message.get("content")
         written = {**message, "content": text + (content if isinstance(content, str) else "")}
@@ -68,7 +68,7 @@ class MessagesJoining(Joining):
         return {**event, "index": index + self._offset} if isinstance(index, int) else event
 
     def with_text(self, answer: WireObject, text: str) -> WireObject:
-        return {**answer, "content": [{"type": "text", "text": text}, *_objects(answer["content"])]}
+        return {**answer, "content": [{"type": "text", "text": text}, *objects_in(answer["content"])]}
 
 
 class ResponsesJoining(Joining):
@@ -97,7 +97,7 @@ class ResponsesJoining(Joining):
             found["output_index"] = index + self._offset
         if isinstance(response, Mapping):
             end = cast("WireObject", response)
-            found["response"] = {**end, "output": [*self._items[: self._offset], *_objects(end.get("output"))]}
+            found["response"] = {**end, "output": [*self._items[: self._offset], *objects_in(end.get("output"))]}
         return found
 
     def with_text(self, answer: WireObject, text: str) -> WireObject:
@@ -109,7 +109,7 @@ class ResponsesJoining(Joining):
             "status": "completed",
             "content": content,
         }
-        return {**answer, "output": [item, *_objects(answer["output"])]}
+        return {**answer, "output": [item, *objects_in(answer["output"])]}
 
 
 def _without_role(choice: WireObject) -> WireObject:
@@ -117,7 +117,3 @@ def _without_role(choice: WireObject) -> WireObject:
     if not isinstance(delta, dict):
         return choice
     return {**choice, "delta": {name: value for name, value in cast("WireObject", delta).items() if name != "role"}}
-
-
-def _objects(value: object) -> list[WireObject]:
-    return [cast("WireObject", each) for each in cast("list[object]", value)] if isinstance(value, list) else []
