@@ -100,12 +100,17 @@ class AnswerFold:
         self._early: Usage | None = None
         self._told: Usage | None = None
 
+    @property
+    def _usage(self) -> Mapping[str, object]:
+        """The usage as far as it is told."""
+        return _object(self.answer.get("usage") or {})
+
     def updates(self, event: Mapping[str, object]) -> Iterator[ChatUpdate]:
         """Yield the updates for one event. Raises ``BrokenStreamError`` for an event that does not fit the ones
         before."""
         for update in self._read(event):
             if self._early is not None and self._early.input_tokens:
-                tier = service_tier(_object(self.answer.get("usage") or {}))
+                tier = service_tier(self._usage)
                 update = told_early(update, self._early, str(self.answer.get("model") or ""), tier)
                 self._early, self._told = None, update.usage
             yield update
@@ -116,7 +121,7 @@ class AnswerFold:
                 case "message_start":
                     self.answer = {**_object(event["message"]), "content": []}
                     if not self.answer.get("stop_reason"):  # a whole answer tells its usage once
-                        self._early = usage_from_wire(_object(self.answer.get("usage") or {}))
+                        self._early = usage_from_wire(self._usage)
                 case "content_block_start":
                     yield from self._begin(_index(event), _object(event["content_block"]))
                 case "content_block_delta":
@@ -146,8 +151,8 @@ class AnswerFold:
             yield from self._finish(index)
         parts = (self._parts[place] for place in sorted(self._parts))
         message = message_of(parts, self.answer.get("container"), (self._asked, self.answer.get("model")))
-        usage = _object(self.answer.get("usage") or {})
-        spent, reason = usage_from_wire(usage), self.answer.get("stop_reason")
+        usage, reason = self._usage, self.answer.get("stop_reason")
+        spent = usage_from_wire(usage)
         if reason == "model_context_window_exceeded" and not message.parts:
             raise window_full(PROVIDER, spent.input_tokens, str(reason))
         yield ChatUpdate(
@@ -196,7 +201,7 @@ class AnswerFold:
 
     def _amend(self, event: Mapping[str, object]) -> None:
         """Apply the fields from the end of an answer. Its counts are totals; missing ones stay as they are."""
-        usage = {**_object(self.answer.get("usage") or {}), **without_nulls(_object(event.get("usage") or {}))}
+        usage = {**self._usage, **without_nulls(_object(event.get("usage") or {}))}
         rest = {name: value for name, value in event.items() if name not in ("type", "delta", "usage")}
         self.answer = {**self.answer, **without_nulls(_object(event["delta"])), **rest, "usage": usage}
 
