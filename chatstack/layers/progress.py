@@ -132,8 +132,8 @@ class _TurnRun:
                     span.set_attribute(semconv.OPENINFERENCE_OUTPUT, shown_output(turn.story, answer.text))
         kind = end_span(span, error)
         seconds = seconds_since(self._started)
-        labels = {semconv.AGENT_NAME: reporter.agent_name} | ({semconv.ERROR_TYPE: kind} if kind else {})
-        reporter.telemetry.instruments.agent_duration.record(seconds, labels)
+        labels = {semconv.AGENT_NAME: reporter.agent_name}
+        reporter.telemetry.instruments.agent_duration.record(seconds, labels, error=kind)
         numbers = {
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,

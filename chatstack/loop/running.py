@@ -248,8 +248,8 @@ class IterativeRun(Closing):
         stop = error or GeneratorExit() if reason == "cancelled" else self._error if reason == "error" else None
         kind = end_span(turn.root, stop)
         seconds = seconds_since(self._started_at)
-        labels = {semconv.WORKFLOW_NAME: self._loop.name} | ({semconv.ERROR_TYPE: kind} if kind else {})
-        self._loop.telemetry.instruments.workflow_duration.record(seconds, labels)
+        labels = {semconv.WORKFLOW_NAME: self._loop.name}
+        self._loop.telemetry.instruments.workflow_duration.record(seconds, labels, error=kind)
         numbers = {"iterations": len(self._context.records), "seconds": seconds, "warnings": turn.warning_count}
         turn.tell("turn_ended", self._loop.name, message=reason, error=kind, numbers=numbers)
 

@@ -59,8 +59,7 @@ def agent_turn(
     finally:
         kind = end_span(span, error)
         seconds = time.perf_counter() - started
-        labels = {semconv.AGENT_NAME: name} | ({semconv.ERROR_TYPE: kind} if kind else {})
-        outside_collector(telemetry.instruments.agent_duration.record, seconds, labels)
+        outside_collector(telemetry.instruments.agent_duration.record, seconds, {semconv.AGENT_NAME: name}, error=kind)
         numbers = {"warnings": turn.warning_count, "edits": turn.edit_count, "seconds": seconds}
         turn.tell("turn_ended", name, error=kind, numbers=numbers)
 

@@ -28,8 +28,10 @@ class Instrument:
     def __init__(self, tell: _Tell) -> None:
         self._tell = tell
 
-    def record(self, amount: int | float, attributes: Attributes = None) -> None:
-        """Record or add an amount. Never raises."""
+    def record(self, amount: int | float, attributes: Attributes = None, *, error: str = "") -> None:
+        """Record or add an amount; ``error`` is the type of the failure that ended what it is of. Never raises."""
+        if error:
+            attributes = {**(attributes or {}), semconv.ERROR_TYPE: error}
         try:
             self._tell(amount, attributes)
         except Exception:  # noqa: BLE001 - the user's meter provider may raise anything

@@ -243,9 +243,7 @@ class _ModelCall:
         for used in (answer.usage, answer.overhead_usage):
             if used.total_tokens:
                 self._measure_usage(answer, used, labels)
-        if error:
-            labels[semconv.ERROR_TYPE] = error
-        self._telemetry.instruments.chat_duration.record(seconds, labels)
+        self._telemetry.instruments.chat_duration.record(seconds, labels, error=error)
 
     def _measure_usage(self, answer: ChatResponse, usage: Usage, labels: Mapping[str, Value]) -> None:
         instruments = self._telemetry.instruments

@@ -120,8 +120,8 @@ class ToolRunner:
             if self.telemetry.captures_on_spans and span.is_recording():
                 span.set_attributes(as_attributes(tool_content(call, outcome.result if outcome is not None else None)))
             kind = end_span(span, failure)
-            labels = {semconv.TOOL_NAME: name} | ({semconv.ERROR_TYPE: kind} if kind else {})
-            outside_collector(self.telemetry.instruments.tool_duration.record, seconds, labels)
+            measure = self.telemetry.instruments.tool_duration.record
+            outside_collector(measure, seconds, {semconv.TOOL_NAME: name}, error=kind)
             if turn is not None:
                 turn.tell("tool_ended", name, error=error_type(failure), numbers={"seconds": seconds})
 
