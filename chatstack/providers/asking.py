@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
 from chatstack.errors import ChatStackError, ProviderError, ServerError
-from chatstack.providers.extras import field_of
+from chatstack.providers.extras import field_of, objects_in
 
 Card: TypeAlias = Mapping[str, object]
 """A server's description of one model, as it is on the wire."""
@@ -86,10 +86,7 @@ def counted(tokens: object, provider: str) -> int:
 
 def card_of(model: str, listing: object) -> Card | None:
     """Return the card of that model in a server's list of them, by its id or an alias; None if it is not there."""
-    rows = cast("Card", listing).get("data") if isinstance(listing, Mapping) else listing
-    if not isinstance(rows, list):
-        return None
-    cards = [cast("Card", each) for each in cast("list[object]", rows) if isinstance(each, Mapping)]
+    cards = objects_in(field_of(listing, "data") or listing)
     for card in cards:
         aliases = card.get("aliases")
         if card.get("id") == model or (isinstance(aliases, list) and model in cast("list[object]", aliases)):

@@ -21,6 +21,7 @@ WireObject: TypeAlias = dict[str, object]
 """A JSON object as it goes over the wire."""
 
 _MESSAGE = "Message: "
+_skip = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def message_at(where: str, role: Role, parts: tuple[Part, ...], extra_json: str = "") -> Message:
@@ -29,9 +30,6 @@ def message_at(where: str, role: Role, parts: tuple[Part, ...], extra_json: str 
         return Message(role, parts, extra_json=extra_json)
     except InputError as error:
         raise InputError(f"{where}: {str(error).removeprefix(_MESSAGE)}") from None
-
-
-_skip = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def extra_json_of(original: Mapping[str, object], written: Mapping[str, object], wire: str) -> str:

@@ -25,7 +25,7 @@ from chatstack.errors import (
     RequestRefusedError,
     ServerError,
 )
-from chatstack.providers.extras import field_of
+from chatstack.providers.extras import field_of, objects_in
 from chatstack.providers.overflow import Overflow, overflow_in, plausible
 from chatstack.providers.retry_after import retry_after_seconds
 
@@ -300,8 +300,7 @@ def _error_fields(body: object, depth: int = 3) -> Mapping[str, object] | None:
         inner = fields.get("errors")
     if isinstance(inner, list):
         several = cast("list[object]", inner)
-        objects = [cast("Mapping[str, object]", each) for each in several if isinstance(each, Mapping)]
-        return {**(objects[0] if objects else fields), "message": _message_of(several)}
+        return {**next(iter(objects_in(several)), fields), "message": _message_of(several)}
     if isinstance(inner, Mapping):
         return cast("Mapping[str, object]", inner)
     if isinstance(inner, str):
