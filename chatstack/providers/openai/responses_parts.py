@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -13,6 +13,7 @@ from chatstack.providers.extras import (
     as_string,
     decoded_object,
     encoded,
+    extra_fields,
     extra_json_of,
     text_in,
     with_extra,
@@ -29,7 +30,15 @@ _OF_ANSWERS = frozenset({"annotations", "logprobs", "message"})
 """Fields that a text has only in an answer: the API refuses them on a text that was moved into an input message."""
 
 
-def parts_to_wire(parts: Iterable[ContentPart], where: str) -> list[WireObject]:
+def content_to_wire(parts: Sequence[ContentPart], where: str) -> str | list[WireObject]:
+    """Return a single plain text as a string, else the list of input parts."""
+    only = parts[0] if len(parts) == 1 else None
+    if isinstance(only, Text) and not extra_fields(only.extra_json, WIRE, where):
+        return only.text
+    return _parts_to_wire(parts, where)
+
+
+def _parts_to_wire(parts: Iterable[ContentPart], where: str) -> list[WireObject]:
     """Return the list of input parts; items of other providers are left out."""
     found: list[WireObject] = []
     for part in parts:
@@ -43,7 +52,7 @@ def parts_to_wire(parts: Iterable[ContentPart], where: str) -> list[WireObject]:
 
 def output_to_wire(output: str | tuple[ContentPart, ...], where: str) -> str | list[WireObject]:
     """Return the output of a tool for the wire: text, or parts."""
-    return output if isinstance(output, str) else parts_to_wire(output, where) or ""
+    return output if isinstance(output, str) else _parts_to_wire(output, where) or ""
 
 
 def output_from_wire(content: object, where: str) -> str | tuple[ContentPart, ...]:

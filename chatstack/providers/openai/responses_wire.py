@@ -57,7 +57,7 @@ from chatstack.providers.openai.responses_items import (
     portable,
     with_known_ids,
 )
-from chatstack.providers.openai.responses_parts import WIRE, output_from_wire, output_to_wire, parts_to_wire
+from chatstack.providers.openai.responses_parts import WIRE, content_to_wire, output_from_wire, output_to_wire
 from chatstack.values.messages import Message, Role
 from chatstack.values.native import server_of
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
@@ -290,10 +290,7 @@ def _other_items(message: Message, customs: set[str], where: str) -> list[WireOb
     if content or not items:
         extra = extra_fields(message.extra_json, WIRE, where)
         role = extra.get("role", "user" if message.role == "tool" else message.role)
-        plain = content[0] if len(content) == 1 else None
-        is_text = isinstance(plain, Text) and not extra_fields(plain.extra_json, WIRE, where)
-        shown = plain.text if isinstance(plain, Text) and is_text else parts_to_wire(content, where)
-        item: WireObject = {"role": role, "content": shown or ""}
+        item: WireObject = {"role": role, "content": content_to_wire(content, where) or ""}
         items.append(with_extra(item, message.extra_json, WIRE, where))
     return items
 
