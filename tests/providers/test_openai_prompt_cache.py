@@ -11,7 +11,8 @@ import pytest
 
 from chatstack import ChatOptions, ChatStack, FunctionInvoker, Message, WiringError, tool
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
-from chatstack.providers.openai.prompt_cache import cache_key, is_openai
+from chatstack.providers.openai.hosts import is_openai
+from chatstack.providers.openai.prompt_cache import cache_key
 from tests.providers.cache_server import Item, OpenAICache
 from tests.tools.wire_script import function_call
 

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from chatstack.providers.extras import WireObject
-from chatstack.providers.openai.prompt_cache import is_openai
+from chatstack.providers.openai.hosts import is_openai_or_azure
 
-_AZURE = (".azure.com", ".azure.us", ".azure.cn")
 _AZURE_CLIENT = "AsyncAzureOpenAI"
 _NOTE = "[Pictures and files of this result follow in the next user message.]"
 
@@ -20,12 +19,7 @@ _NOTE = "[Pictures and files of this result follow in the next user message.]"
 def takes_text_alone(client: object, host: str) -> bool:
     """Return True for a server that refuses pictures and files in the results of tools: OpenAI's own, and Azure's, at
     its own address or behind another one."""
-    return is_host_of_openais(host) or any(kind.__name__ == _AZURE_CLIENT for kind in type(client).__mro__)
-
-
-def is_host_of_openais(host: str) -> bool:
-    """Return True for an address of OpenAI's or Azure's."""
-    return is_openai(host) or host.endswith(_AZURE)
+    return is_openai_or_azure(host) or any(kind.__name__ == _AZURE_CLIENT for kind in type(client).__mro__)
 
 
 def with_text_results(messages: Sequence[WireObject]) -> list[WireObject]:

@@ -14,13 +14,14 @@ from msgspec.structs import replace
 
 from chatstack.client.protocol import ProviderInfo
 from chatstack.providers.extras import WireObject
+from chatstack.providers.openai.hosts import is_openai
 from chatstack.values.requests import ChatRequest
 
 ChatCache: TypeAlias = Literal["auto", "off", "key", "24h"]
 ResponsesCache: TypeAlias = Literal["auto", "off", "key", "12h", "24h"]
-"""``"auto"`` sends a key to OpenAI itself, ``"key"`` to any server; a lifetime sends both to any server."""
+"""``"auto"`` sends a key to OpenAI itself, as others may refuse a field that they do not know, ``"key"`` to any server;
+a lifetime sends both to any server."""
 
-_HOST: Final = "api.openai.com"
 _PERSON: Final = b"chatstack-cache"
 _SECONDS: Final[Mapping[str, float]] = {"12h": 43_200.0, "24h": 86_400.0}
 
@@ -42,12 +43,6 @@ def with_cache(body: WireObject, request: ChatRequest, cache: ResponsesCache, ho
     if cache == "12h" and isinstance(given, Mapping):
         return {**added, **body, "prompt_cache_options": {"ttl": cache, **cast("WireObject", given)}}
     return {**added, **body}
-
-
-def is_openai(host: str) -> bool:
-    """Return True for OpenAI's own servers, those of its regions included: others may refuse fields that they do not
-    know."""
-    return host == _HOST or host.endswith(f".{_HOST}")
 
 
 def with_cache_told(info: ProviderInfo, cache: ResponsesCache) -> ProviderInfo:

@@ -11,7 +11,8 @@ from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
 from chatstack.providers.asking import counted, translating
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_parts import PROVIDER
-from chatstack.providers.openai.prompt_cache import ResponsesCache, is_openai, with_cache_told
+from chatstack.providers.openai.hosts import is_openai
+from chatstack.providers.openai.prompt_cache import ResponsesCache, with_cache_told
 from chatstack.providers.openai.responses_answers import ResponsesAnswer
 from chatstack.providers.openai.responses_options import problem_with, request_to_wire
 from chatstack.providers.openai.sdk import OPENAI, Create, OpenAICloud, OpenAIProvider, body_fields

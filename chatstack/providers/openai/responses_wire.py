@@ -47,7 +47,7 @@ from chatstack.providers.extras import (
     without_nulls,
 )
 from chatstack.providers.openai.chat_parts import PROVIDER
-from chatstack.providers.openai.chat_results import is_host_of_openais
+from chatstack.providers.openai.hosts import is_openai_or_azure
 from chatstack.providers.openai.responses_items import (
     CALLS,
     CUSTOM_CALL,
@@ -80,8 +80,8 @@ def messages_to_wire(
     ``server`` is the one that they are for: of answers that another one has, it gets what it can read."""
     items: list[WireObject] = []
     customs: set[str] = set()
-    is_openais = is_host_of_openais(server)
-    ids = CallIds(_CALL_FIELDS, _RESULT_FIELDS, allowed=_IDS if is_openais else None, declared=declared)
+    is_strict = is_openai_or_azure(server)
+    ids = CallIds(_CALL_FIELDS, _RESULT_FIELDS, allowed=_IDS if is_strict else None, declared=declared)
     is_foreign = False
     for position, message in enumerate(messages):
         where = f"messages[{position}]"
@@ -92,7 +92,7 @@ def messages_to_wire(
             is_foreign = bool(server) and server_of(message) not in ("", server)
         else:
             new = _other_items(message, customs, where)
-        new = portable(new) if is_foreign else with_known_ids(new) if is_openais else new
+        new = portable(new) if is_foreign else with_known_ids(new) if is_strict else new
         for item in new:
             ids.rename(item)
         items.extend(new)
