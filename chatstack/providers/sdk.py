@@ -5,13 +5,9 @@ An SDK is imported when a client is made; no HTTP library is imported here.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import inspect
-import json
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
@@ -22,8 +18,8 @@ from chatstack.providers.asking import translating
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import failure, misshapen, transport_failure
 from chatstack.providers.received import readable
+from chatstack.providers.sdk_streams import Body, SdkStream, close_stream, guarded, read_to_end
 from chatstack.providers.settings import check_base_url, check_choice, check_key
-from chatstack.providers.stalls import StallGuard
 
 if TYPE_CHECKING:
 
@@ -59,18 +55,6 @@ class SdkClient(Protocol):
 
 
 C = TypeVar("C", bound=SdkClient)
-
-_JSON = "application/json"
-_TAIL_SECONDS = 0.5
-"""Time limit for the end of a stream, behind its last event."""
-
-
-class _SdkStream(Protocol):
-    async def __anext__(self) -> object: ...
-
-    def __aiter__(self) -> AsyncIterator[object]: ...
-
-    async def close(self) -> None: ...
 
 
 class Sdk(Generic[C]):
@@ -204,7 +188,7 @@ class Sdk(Generic[C]):
 
         Exceptions of the SDK become our errors, with the SDK's as their cause. The stream is always closed at the end.
         """
-        stream: _SdkStream | None = None
+        stream: SdkStream | None = None
         try:
             with translating(lambda error: self.translated(error, streaming=stream is not None)):
                 answer = await create()
@@ -212,14 +196,14 @@ class Sdk(Generic[C]):
                     for event in self.whole(answer):
                         yield event, answer
                     return
-                stream = cast("_SdkStream", answer)
-                body = _Body(getattr(stream, "response", None))
-                async for each in self._guarded(stream, stall_seconds):
+                stream = cast("SdkStream", answer)
+                body = Body(getattr(stream, "response", None))
+                async for each in guarded(stream, self.name, stall_seconds):
                     body.drop()
                     event = self.fields_of(each, streaming=True)
                     yield event, each
                     if self.is_last(event):
-                        await _read_to_end(stream)
+                        await read_to_end(stream)
                         return
                 if body.is_page:
                     raise self._no_object()
@@ -228,7 +212,7 @@ class Sdk(Generic[C]):
                         yield event, found
         finally:
             if stream is not None:
-                await _close(stream)
+                await close_stream(stream)
 
     def whole(self, answer: object) -> Iterable[WireObject]:
         """Return the events of a whole answer."""
@@ -280,66 +264,3 @@ class Sdk(Generic[C]):
             code = getattr(error, "code", None) or ""
             return failure(self.name, body=error.body, code=code, text=error.message, streaming=streaming)
         return transport_failure(self.name, error, streaming=streaming)
-
-    def _guarded(self, stream: _SdkStream, stall_seconds: float | None) -> StallGuard[object]:
-        response: Any = getattr(stream, "response", None)
-        counts_bytes = isinstance(getattr(response, "num_bytes_downloaded", None), int)
-        return StallGuard(
-            stream,
-            stall_seconds=stall_seconds,
-            provider=self.name,
-            # Routers send comments while a model thinks; the SDK hides them, the number of bytes does not.
-            received=(lambda: response.num_bytes_downloaded) if counts_bytes else None,
-        )
-
-
-class _Body:
-    """The body of a response that says that it is JSON, where events were asked for: kept while the SDK reads it,
-    until there is an event. ``is_page`` is true of a web page, as a server may have where a base URL lacks its path."""
-
-    def __init__(self, response: Any) -> None:
-        self._bytes: bytearray | None = None
-        self.is_page = False
-        headers: object = getattr(response, "headers", None)
-        if isinstance(headers, Mapping) and hasattr(response, "aiter_bytes"):
-            kind = str(cast("Mapping[str, str]", headers).get("content-type")).partition(";")[0].strip().lower()
-            self.is_page = kind == "text/html"
-            if kind == _JSON:
-                self._bytes = bytearray()
-                self._read: Callable[[], AsyncIterator[bytes]] = response.aiter_bytes
-                response.aiter_bytes = self._kept  # the SDK asks for it when it is iterated
-
-    async def _kept(self) -> AsyncGenerator[bytes, None]:
-        async for piece in self._read():
-            if self._bytes is not None:
-                self._bytes += piece
-            yield piece
-
-    def drop(self) -> None:
-        """Keep no more of it: there are events."""
-        self._bytes = None
-        self.is_page = False
-
-    def objects(self) -> Iterable[WireObject]:
-        """Return the JSON object that it is, if it is one."""
-        with suppress(ValueError):
-            found: object = json.loads(self._bytes or b"null")
-            if isinstance(found, dict):
-                return (cast("WireObject", found),)
-        return ()
-
-
-async def _read_to_end(stream: _SdkStream) -> None:
-    """Read what may come behind the last event, so that the connection can be used again."""
-    with suppress(Exception):
-        async with asyncio.timeout(_TAIL_SECONDS):
-            async for _ in stream:
-                pass
-
-
-async def _close(stream: _SdkStream) -> None:
-    # An SDK may close the response but leave its generator to the collector, which ends it in a task of its own.
-    iterator = getattr(stream, "_iterator", None)
-    if inspect.isasyncgen(iterator):
-        await iterator.aclose()
-    await stream.close()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chatstack import BrokenStreamError, ChatResponse, ContextOverflowError, ServerError
-from chatstack.providers import sdk
+from chatstack.providers import sdk_streams
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
 from tests.servers import answering_with
@@ -131,7 +131,7 @@ def test_a_stream_is_read_to_its_end_so_that_the_connection_can_be_used_again(ki
 
 @EACH
 def test_a_server_that_does_not_close_its_stream_is_not_waited_for(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sdk, "_TAIL_SECONDS", 0.001)
+    monkeypatch.setattr(sdk_streams, "_TAIL_SECONDS", 0.001)
     ended: list[str] = []
 
     async def body() -> AsyncIterator[bytes]:
