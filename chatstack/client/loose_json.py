@@ -48,14 +48,9 @@ def decoded_as(
             failure = error
     try:
         read = msgspec.json.decode(text, type=kind, strict=False, dec_hook=dec_hook)
-        # What was read is handed on as it is: decoded from its own JSON, it could be another value.
-        given, taken = msgspec.json.decode(text), msgspec.to_builtins(read, enc_hook=enc_hook)
-        if _holds_no_number(taken) and any(map(_says_no_number, _values(given))):
+        if _leaves_doubt(kind, text, read, enc_hook):
             raise failure
-        if _has_times(kind):
-            named = msgspec.to_builtins(read, enc_hook=enc_hook, str_keys=True)
-            if any(_is_time_of_number(each, made) for each, made in _leaves(given, named)):
-                raise failure
+        return read  # as it is: decoded from its own JSON, it could be another value
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
         opened = _opened(text, str(error))
         if opened is None:
@@ -64,7 +59,17 @@ def decoded_as(
             return decoded_as(kind, opened, dec_hook=dec_hook, enc_hook=enc_hook)
         except msgspec.DecodeError:
             raise failure from None
-    return read
+
+
+def _leaves_doubt(kind: Any, text: str, read: object, enc_hook: Callable[[Any], Any] | None) -> bool:
+    """Return True if what was read of a JSON text holds a number that is none, or a time that was a number."""
+    given, taken = msgspec.json.decode(text), msgspec.to_builtins(read, enc_hook=enc_hook)
+    if _holds_no_number(taken) and any(map(_says_no_number, _values(given))):
+        return True
+    if not _has_times(kind):
+        return False
+    named = msgspec.to_builtins(read, enc_hook=enc_hook, str_keys=True)
+    return any(_is_time_of_number(each, made) for each, made in _leaves(given, named))
 
 
 def _opened(text: str, told: str) -> str | None:
