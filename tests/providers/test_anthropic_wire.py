@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def blocks(*parts: Part) -> Any:
     return wire["content"]
 
 
-def answer_of(content: list[dict[str, object]]) -> Message:
+def answer_of(content: Sequence[Mapping[str, object]]) -> Message:
     return message_of(map(block_to_part, content))
 
 

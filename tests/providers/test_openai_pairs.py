@@ -107,6 +107,7 @@ def test_every_recorded_answer_goes_out_as_it_came() -> None:
             answer = ChatAnswer()
             whole = {"choices": [{**choice, "index": 0}]}
             *_, last = [*answer.add(whole, streaming=False), *answer.finish(None)]
+            assert last.message_done is not None
             (wire,) = messages_to_wire([last.message_done])
             assert said(wire) == said(choice["message"]), row["id"]
 
