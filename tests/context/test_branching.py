@@ -59,12 +59,13 @@ def grown(messages: Sequence[Message]) -> History:
 def worked_out(of: History) -> tuple[object, ...]:
     length, counter = len(of.messages), CharCounter()
     pairs, round_at = of.pairs, of.pairs._round  # pyright: ignore[reportPrivateUsage]
+    places, unanswered = pairs.paired()
     return (
         of.messages,
         array("q", of.sums(length, counter, counter.count_message)),
         [of.prefix_hash(at) for at in range(1, length + 1)],
         of.links(length)[:length],
-        (pairs.paired(), pairs.open_calls(), pairs.orphans, pairs.displaced, round_at),
+        ([*places], unanswered, pairs.open_calls(), pairs.orphans, pairs.displaced, round_at),
         (pairs.leftovers(-1), None if pairs.items is None else pairs.items.joined),
         (of.latest_user, of.latest_assistant, of.pinned, of.pinned_results, of.is_edited, of.compactions),
     )

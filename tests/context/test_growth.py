@@ -29,7 +29,7 @@ def test_a_history_knows_the_pairs_of_a_request(messages: list[Message], systems
         find = pairs_of(each)
         if each.length:
             assert find is not None
-            assert find()[0] == places
+            assert [*find()[0]] == places
             assert sorted(find()[1]) == [at for at, _, _ in pairs.open_calls()]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias, cast
 
@@ -34,33 +34,58 @@ class Answered(NamedTuple):
 Place = tuple[int, int, int, int, bool]
 """A result's position and its part's, those of its call, and whether it is displaced: plain values, cheap for the
 garbage collector."""
-Paired: TypeAlias = tuple[list[Place], list[int]]
-"""The places of all answers in messages, in order, and the positions of calls without one."""
+_WIDTH = 5
 _ENDING = ("assistant", "system")
 """Roles whose messages end a round: results after one do not directly follow the calls before it."""
 
 
 class Places:
-    """Places of answers in one piece of memory, for those that are kept: 20 bytes in place of 200."""
+    """Places of answers in one piece of memory: 20 bytes in place of 200, and nothing for the garbage collector."""
 
     __slots__ = ("_numbers",)
 
-    def __init__(self) -> None:
-        self._numbers = array("i")
+    def __init__(self, places: Iterable[Place] = ()) -> None:
+        self._numbers = array("i", itertools.chain.from_iterable(places))
 
     def append(self, place: Place) -> None:
         """Add the next one."""
         self._numbers.extend(place)
 
-    def copy(self) -> Places:
-        """Return a copy of its own."""
+    def first(self, count: int) -> Places:
+        """Return the first places, that many."""
         made = Places()
-        made._numbers = self._numbers[:]
+        made._numbers = self._numbers[: _WIDTH * count]
         return made
 
+    def copy(self) -> Places:
+        """Return a copy of its own."""
+        return self.first(len(self))
+
+    def behind(self, head: int) -> Places:
+        """Return the same places, with that many messages before all."""
+        made = self.copy()
+        for column in (0, 2):  # the positions of results, and of calls
+            made._numbers[column::_WIDTH] = array("i", [at + head for at in self._numbers[column::_WIDTH]])
+        return made
+
+    def __len__(self) -> int:
+        return len(self._numbers) // _WIDTH
+
+    def __getitem__(self, number: int) -> Place:
+        (place,) = self.between(number, number + 1)
+        return place
+
     def __iter__(self) -> Iterator[Place]:
-        numbers = iter(self._numbers.tolist())
+        return self.between(0, len(self._numbers))
+
+    def between(self, first: int, end: int) -> Iterator[Place]:
+        """Yield the places from that number on to before another."""
+        numbers = iter(self._numbers[_WIDTH * first : _WIDTH * end].tolist())
         return zip(numbers, numbers, numbers, numbers, map(bool, numbers), strict=True)
+
+
+Paired: TypeAlias = tuple[Places, list[int]]
+"""The places of all answers in messages, in order, and the positions of calls without one."""
 
 
 class Pairs:
@@ -158,7 +183,8 @@ class Pairs:
 
     def paired(self) -> Paired:
         """Return the places of the answers, and the positions of calls without one, as far as it has come."""
-        return [*(self._answers or ())], [at for asked in self.waiting.values() for at, _, _ in asked]
+        answers = self._answers.copy() if isinstance(self._answers, Places) else Places(self._answers or ())
+        return answers, [at for asked in self.waiting.values() for at, _, _ in asked]
 
     def need_repair(self, last: int) -> bool:
         """Return True if a provider would refuse the messages. The calls of the message at ``last`` may still wait."""

@@ -10,7 +10,7 @@ from typing import cast
 from msgspec.structs import force_setattr
 
 from chatstack.context.edits.context import Context
-from chatstack.context.edits.pairing import Paired, Place, places_of
+from chatstack.context.edits.pairing import Paired, Places, places_of
 from chatstack.context.histories.recognised import Recognised
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part
@@ -45,7 +45,7 @@ class Growth:
     ``kept`` is what a strategy has worked out of them for the next contexts. It has to stay true when messages are
     replaced by the strategy's own edits, none of which moves a message, a call or a result. ``reading`` is what was
     read of the messages as they came, whatever edits do. ``find_pairs`` tells what their calls and results are to each
-    other, where somebody knows; no such edit changes it.
+    other, where somebody knows; no such edit changes it. ``edits`` counts the edits on the way.
     """
 
     def __init__(
@@ -54,11 +54,14 @@ class Growth:
         kept: object = None,
         reading: Reading | None = None,
         find_pairs: Callable[[], Paired] | None = None,
+        edits: int = 0,
     ) -> None:
         self._find_messages = find_messages
         self._find_pairs = find_pairs
         self.kept = kept
         self.reading = reading or Reading()
+        self.edits = edits
+        self._summed = (0, 0, 0)
 
     @classmethod
     def of(cls, context: Context) -> Growth:
@@ -80,7 +83,7 @@ class Growth:
         return places_of(self.messages)[0].paired() if self._find_pairs is None else self._find_pairs()
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> Places:
         """The places of the answers in the messages, in order."""
         return self._paired[0]
 
@@ -94,10 +97,22 @@ class Growth:
         force_setattr(context, "_growth", self)
         return context
 
+    def tokens_between(self, context: Context, first: int, end: int) -> int:
+        """Return the size of a context's messages from ``first`` to before ``end``, going on from that of the last one:
+        these are asked about again and again, as they grow."""
+        known, summed, tokens = self._summed
+        if known != first or summed > end:
+            summed, tokens = first, 0
+        tokens += sum(map(context.size_of, context.messages[summed:end]))
+        self._summed = (first, max(first, end), tokens)
+        return tokens
+
     def edited(self, find_messages: Callable[[], tuple[Message, ...]], *, in_place: bool) -> Growth:
         """Return the growth after an edit, ``in_place`` if it moved no message; it takes over what stays true."""
         kept, self.kept = self.kept, None
-        return Growth(find_messages, kept if in_place else None, self.reading, self._find_pairs if in_place else None)
+        if not in_place:
+            return Growth(find_messages, reading=self.reading, edits=self.edits + 1)
+        return Growth(find_messages, kept, self.reading, self._find_pairs, self.edits + 1)
 
 
 def pairs_of(seen: Recognised) -> Callable[[], Paired] | None:
@@ -111,10 +126,11 @@ def pairs_of(seen: Recognised) -> Callable[[], Paired] | None:
         (places, open_calls), head = history.paired(), positions.start
         end = bisect_left(places, (seen.length,))
         if end < len(places) or max(open_calls, default=-1) >= seen.length:  # it has grown since
-            open_calls = [at for at in (*open_calls, *[place[2] for place in places[end:]]) if at < seen.length]
-            places = places[:end]
+            answered_since = [places[number][2] for number in range(end, len(places))]
+            open_calls = [at for at in (*open_calls, *answered_since) if at < seen.length]
+            places = places.first(end)
         if head:  # system messages
-            places = [(at + head, part, call + head, call_part, moved) for at, part, call, call_part, moved in places]
+            places = places.behind(head)
             open_calls = [at + head for at in open_calls]
         return places, open_calls
 

@@ -6,23 +6,29 @@ import functools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
 
+from chatstack.context.edits.context import Context
 from chatstack.context.edits.handles import filled, handle_of
-from chatstack.context.edits.pairing import Place, alone, answered_at, as_it_came, in_full
+from chatstack.context.edits.pairing import Place, Places, alone, answered_at, as_it_came, in_full
 from chatstack.context.histories.growth import Growth
 from chatstack.context.strategies.clearing_options import ClearingOptions
 from chatstack.values.messages import Annotation, Message, last_edit_of
 from chatstack.values.parts import Part, ToolCall, ToolResult
 
 _NO_ARGUMENTS = "{}"
+_POSITION: Callable[[Place], int] = itemgetter(0)
+_CALL_POSITION: Callable[[Place], int] = itemgetter(2)
 
 
 class Clearable(msgspec.Struct, frozen=True, gc=False):
     """A result and its call that may be cleared, one of them or both, and what that saves in tokens, as counted."""
 
+    number: int
+    """Its number among the results."""
     place: Place
     result: ToolResult | Message | None
     """The result without its content; its message, where that holds nothing else. None if it stays."""
@@ -43,8 +49,8 @@ class Clearable(msgspec.Struct, frozen=True, gc=False):
 class Results:
     """The results in messages, in order, without those of tools that a strategy excludes: their places.
 
-    The first ``settled`` ones are never cleared any more, in this context or a longer one. ``known`` is what may be
-    cleared of others."""
+    Of the first ``decided`` ones it is known what may be cleared, in this context and in longer ones, until the next
+    edit: it is ``clearable``. ``known`` is what may be cleared of any."""
 
     def __init__(self, strategy: ClearingOptions, growth: Growth) -> None:
         self._places, self._unanswered = growth.places, growth.unanswered
@@ -52,10 +58,30 @@ class Results:
         if strategy.exclude_tools:
             answered = ((place, answered_at(growth.messages, place)) for place in places)
             excluded = strategy.exclude_tools
-            self.places = [place for place, each in answered if (each.result.name or each.call.name) not in excluded]
+            self.places = Places(
+                place for place, each in answered if (each.result.name or each.call.name) not in excluded
+            )
+        self.positions = [*map(_POSITION, self.places)]
         self.strategy = strategy
-        self.settled = 0
-        self.known: dict[Place, Clearable] = {}
+        self.clearable: list[Clearable] = []
+        self.decided = 0
+        self.known: dict[int, Clearable] = {}
+        self._settled = 0
+        """The first ones, that many, are never cleared any more."""
+        self._about = (growth.edits, 0)
+
+    def look_at(self, context: Context, growth: Growth) -> None:
+        """Go on with a context; after an edit, and with a shorter context, what may be cleared is open again."""
+        edits, length = self._about
+        self._about = (growth.edits, len(context.messages))
+        if edits != growth.edits or length > len(context.messages):
+            self.clearable, self.decided = [], self._settled
+
+    def decide(self, count: int, clearable: list[Clearable]) -> None:
+        """Note what may be cleared of the first ones, that many."""
+        if count > self.decided:
+            self.decided, self.clearable = count, clearable
+            self._settled = clearable[0].number if clearable else count
 
     def of_open_units(self, length: int) -> set[int]:
         """Return the positions of messages in units with a call that waits, among that many messages.
@@ -65,31 +91,31 @@ class Results:
         found, known = self._open_calls(length), 0
         while known < len(found):  # a tool message that answers calls of two messages joins their units
             known = len(found)
-            for place in self._places[bisect_right(self._answers, min(found)) : bisect_left(self._answers, length)]:
+            behind, end = bisect_right(self._answers, min(found)), bisect_left(self._answers, length)
+            for place in self._places.between(behind, end):
                 if place[0] in found or place[2] in found:
                     found.update((place[0], place[2]))
         return found
 
     @cached_property
     def _answers(self) -> list[int]:
-        return [place[0] for place in self._places]
+        return self.positions if self.places is self._places else [*map(_POSITION, self._places)]
 
     @cached_property
     def _calls(self) -> list[int]:
-        return sorted([*[place[2] for place in self._places], *self._unanswered])
+        return sorted([*map(_CALL_POSITION, self._places), *self._unanswered])
 
     def _open_calls(self, length: int) -> set[int]:
         """Return the positions of calls among that many messages that no result among them answers."""
         found = [position for position in self._unanswered if position < length]
-        if not self._places or self._places[-1][0] < length:
-            return set(found)
         answered = bisect_left(self._answers, length)
         number = bisect_left(self._calls, length) - answered
-        for place in self._places[answered:]:
+        for behind in range(answered, len(self._places)):
             if len(found) == number:
                 break
-            if place[2] < length:
-                found.append(place[2])
+            call = self._places[behind][2]
+            if call < length:
+                found.append(call)
         return set(found)
 
 
@@ -100,7 +126,7 @@ class Clearer(NamedTuple):
     options: ClearingOptions
     size_of: Callable[[Message], int]
 
-    def clearable(self, messages: Sequence[Message], place: Place) -> Clearable | None:
+    def clearable(self, messages: Sequence[Message], place: Place, number: int) -> Clearable | None:
         """Return what may be cleared of a result and its call; None if nothing ever may, however long it grows."""
         message, asked = messages[place[0]], messages[place[2]]
         last_edit = last_edit_of(message)
@@ -116,7 +142,7 @@ class Clearer(NamedTuple):
         if self.options.clear_tool_inputs and not asked.pinned:
             without, saves_too = self._call(call)
             saves += saves_too
-        return Clearable(place, cleared, without, saves, message, asked) if saves > 0 else None
+        return Clearable(number, place, cleared, without, saves, message, asked) if saves > 0 else None
 
     def _result(
         self, message: Message, at: int, result: ToolResult, tool: str, *, is_new: bool

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.pairing import Place, alone, answered_at
@@ -95,32 +95,32 @@ class ClearToolResults(ClearingOptions, Strategy):
     def _found(self, context: Context) -> list[Clearable]:
         """Return all results but the newest that may be cleared."""
         results = self._results(context)
-        messages, left_out, known = context.messages, context.left_out, results.known
-        latest, user = context.latest_assistant, context.latest_user
+        messages, user, known = context.messages, context.latest_user, results.known
         found, kept = self._kept(context, results)
-        first = 0 if left_out else results.settled
+        seen = bisect_left(found, bisect_right(results.positions, context.latest_assistant))
+        found = found[: min(len(found) - kept, seen)]
         open_units = results.of_open_units(len(messages))
         clearer = Clearer(self.name, self, context.size_of)
-        batch: list[Clearable] = []
-        for number in range(first, len(found) - kept):
-            place = found[number]
+        batch, first = ([], 0) if context.left_out else _decided(results, len(found))
+        decided: tuple[int, int] | None = None
+        for number, place in zip(found[first:], _places(results, found[first:]), strict=True):
             position = place[0]
-            if position > latest:
-                break
             if position == user or position in open_units:
+                decided = decided or (number, len(batch))
                 continue
-            clearable = known.get(place)
+            clearable = known.get(number)
             if (
                 clearable is None
                 or clearable.message is not messages[position]  # it has been edited since
                 or clearable.asked is not messages[place[2]]
             ):
-                clearable = clearer.clearable(messages, place)
+                clearable = clearer.clearable(messages, place, number)
             if clearable is not None:
-                known[place] = clearable
+                known[number] = clearable
                 batch.append(clearable)
-            elif number == results.settled and not left_out:
-                results.settled += 1
+        if not context.left_out:
+            count, may_go = decided or (len(found), len(batch))
+            results.decide(count, batch[:may_go])
         return batch
 
     def _results(self, context: Context) -> Results:
@@ -129,27 +129,28 @@ class ClearToolResults(ClearingOptions, Strategy):
         known = growth.kept
         if not isinstance(known, Results) or known.strategy is not self:
             known = growth.kept = Results(self, growth)
+        known.look_at(context, growth)
         return known
 
-    def _kept(self, context: Context, results: Results) -> tuple[Sequence[Place], int]:
-        """Return the places of results in a context, and how many of them, the newest ones, stay."""
-        places, left_out = results.places, context.left_out
-        places = places[: bisect_left(places, (len(context.messages),))]
+    def _kept(self, context: Context, results: Results) -> tuple[Sequence[int], int]:
+        """Return the numbers of the results in a context, and how many of them, the newest ones, stay."""
+        positions, left_out = results.positions, context.left_out
+        found: Sequence[int] = range(bisect_left(positions, len(context.messages)))
         if left_out:
-            places = [place for place in places if place[0] not in left_out]
+            found = [number for number in found if positions[number] not in left_out]
         kind, value = self._stays
         if kind == "messages":
-            return places, min(int(value), len(places))
+            return found, min(int(value), len(found))
         budget = _in_tokens(self._stays, context)
         if budget is None:  # nobody knows the window, so nothing is known to be too much
-            return places, len(places)
+            return found, len(found)
         kept = 0
-        for place in reversed(places):
-            budget -= _size(context, place) * context.scale
+        for number in reversed(found):
+            budget -= _size(context, results.places[number]) * context.scale
             if budget < 0:
                 break
             kept += 1
-        return places, kept
+        return found, kept
 
     def _is_worth_it(self, context: Context, batch: Sequence[Clearable], saves: int) -> bool:
         after = context.tokens - saves * context.scale
@@ -182,9 +183,10 @@ class ClearToolResults(ClearingOptions, Strategy):
         backwards = (message.role == "assistant" for message in reversed(context.messages))
         calls_since = list(itertools.accumulate(backwards, initial=0))
         end, due, read_again = len(context.messages) - 1, self._due_at(context), 0
-        found, kept = self._kept(context, self._results(context))
+        results = self._results(context)
+        found, kept = self._kept(context, results)
         for each in batch:
-            since = found[bisect_left(found, each.place) + kept][0]  # where it was among the newest no more
+            since = results.positions[found[bisect_left(found, each.number) + kept]]  # among the newest no more
             calls = calls_since[end - each.place[0]] - 1  # the first one took it into the cache
             read_again += each.saves * max(0, min(calls, calls_since[end - max(since, due)]))
         return CACHE_READ * read_again >= _SURE * (CACHE_WRITE - CACHE_READ) * self._behind(context, batch, saves)
@@ -203,7 +205,7 @@ class ClearToolResults(ClearingOptions, Strategy):
     def _behind(self, context: Context, batch: Sequence[Clearable], saves: int) -> int:
         """Return the tokens that the provider has in its cache, and reads anew once the batch is cleared."""
         first = min([each.first_position for each in batch])
-        return sum(map(context.size_of, context.messages[first : context.latest_assistant])) - saves
+        return Growth.of(context).tokens_between(context, first, context.latest_assistant) - saves
 
     def _edits(self, context: Context, batch: Sequence[Clearable]) -> list[tuple[int, Message]]:
         """The messages without what is cleared, each with its place."""
@@ -221,6 +223,21 @@ class ClearToolResults(ClearingOptions, Strategy):
         for position, parts in changed.items():
             edited[position] = clearer.edited(context.messages[position], parts)
         return sorted(edited.items(), key=itemgetter(0))
+
+
+def _decided(results: Results, end: int) -> tuple[list[Clearable], int]:
+    """Return what may be cleared of the results that are decided, among the first ``end`` ones, and how many these
+    are."""
+    if end >= results.decided:
+        return [*results.clearable], results.decided
+    return results.clearable[: bisect_left(results.clearable, end, key=attrgetter("number"))], end
+
+
+def _places(results: Results, numbers: Sequence[int]) -> Iterator[Place]:
+    """Return the places of these results."""
+    if isinstance(numbers, range):
+        return results.places.between(numbers.start, numbers.stop)
+    return map(results.places.__getitem__, numbers)
 
 
 def _in_tokens(size: tuple[str, float], context: Context) -> float | None:
