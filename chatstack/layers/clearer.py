@@ -204,8 +204,10 @@ class ToolResultClearer(ClearingOptions, ContextLayer):
 
     def _cleared(self, context: Context, opened: Opened) -> Asking[Context]:
         strategy = self._strategy
-        after = yield from self._editing.edit(Policy(strategy.plan, strategy.is_due, self._waits_on), context, opened)
-        if not opened.has_looked or "messages" in strategy.trigger or not strategy.is_due(after):
+        by_size = "messages" not in strategy.trigger
+        policy = Policy(strategy.plan, strategy.is_due, self._waits_on, by_size=by_size)
+        after = yield from self._editing.edit(policy, context, opened)
+        if not opened.has_looked or not by_size or not strategy.is_due(after):
             return after
         if self._editing.was_said("ineffective", opened):
             return after

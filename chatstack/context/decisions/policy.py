@@ -15,7 +15,8 @@ class Policy(NamedTuple):
 
     ``is_due`` is cheap, and once true it stays true as a context grows. ``waits_on`` gives the sizes that the layer
     waits on after a search that found no edit (see ``Wait``); None if it searches again on each call. A new user
-    message ends the wait, unless it ``waits_over_turns``. From ``aside_from`` messages on (256, if it
+    message ends the wait, unless it ``waits_over_turns``. Where both go ``by_size`` alone, they may be asked about a
+    context of that size without messages. From ``aside_from`` messages on (256, if it
     does not say) ``plan`` is called in a thread.
     """
 
@@ -23,6 +24,7 @@ class Policy(NamedTuple):
     is_due: Callable[[Context], bool]
     waits_on: Callable[[Context], tuple[int, ...] | None] = lambda _: None
     waits_over_turns: bool = False
+    by_size: bool = False
     aside_from: int | None = None
 
     def asked_at(self, seen: Recognised, length: int) -> int:

@@ -111,7 +111,7 @@ class Reconstruction:
     _due: int = field(init=False, default=_NEVER)
     """The fewest tokens that were due."""
     _past: PastRequests | None = field(init=False, default=None)
-    _latest: tuple[int, _Course, Context | None] | None = field(init=False, default=None)
+    _latest: tuple[int, _Course, Context] | None = field(init=False, default=None)
     """The context that was made last, which is often asked for again."""
 
     def __post_init__(self) -> None:
@@ -155,9 +155,9 @@ class Reconstruction:
         at = first_of(lengths, 0, lambda length: self._is_due(length, course), likely)
         while at < len(lengths):
             length = lengths[at]
-            context = self._context(length, course)
-            assert context is not None  # or it was not due
-            user, sizes = self._waits_on(length, context)
+            sized = self._sized(length, course)
+            assert sized is not None  # or it was not due
+            user, sizes = self._waits_on(length, sized)
             if self._goes_on(user, sizes):
                 likely = self._likely_end(lengths, at + 1, course)
                 at = first_of(lengths, at + 1, lambda length: not self._is_waiting(length, course), likely)
@@ -165,7 +165,7 @@ class Reconstruction:
             self.looked, self.was_rejected = length, False
             self._looks += 1
             self._looked_at += length
-            found = self._step(length, context, course)
+            found = self._step(length, self._context(length, course), course)
             self.wait = None if found is not None or sizes is None else Wait(user, sizes)
             if found is not None:
                 return found
@@ -199,14 +199,14 @@ class Reconstruction:
         )
 
     def _is_due(self, length: int, course: _Course) -> bool:
-        context = self._context(length, course)
+        context = self._sized(length, course)
         if context is None or not self.policy.is_due(context):
             return False
         self._due = min(self._due, context.tokens)
         return True
 
     def _is_waiting(self, length: int, course: _Course) -> bool:
-        context = self._context(length, course)
+        context = self._sized(length, course)
         return context is None or self._goes_on(*self._waits_on(length, context))
 
     def _goes_on(self, user: int, sizes: tuple[int, ...] | None) -> bool:
@@ -282,16 +282,29 @@ class Reconstruction:
         """Return the growth of a course's contexts; where no message has moved, the history knows its pairs."""
         return Growth(find_messages, find_pairs=None if replaced is None else pairs_of(self.seen))
 
-    def _context(self, length: int, course: _Course) -> Context | None:
+    def _sized(self, length: int, course: _Course) -> Context | None:
+        """Return the context of the request of that many messages of the history, itself without messages if its policy
+        goes by size; None if something was left out later than that."""
+        came = self.came
+        if came.left_out and max(came.left_out) >= self._end(length):
+            return None
+        if not self.policy.by_size:
+            return self._context(length, course)
+        return msgspec.structs.replace(
+            came,
+            messages=(),
+            messages_tokens=came.messages_tokens - self._tokens_behind(length) - course.saved,
+            is_cold=came.is_cold and length == self.seen.length,
+        )
+
+    def _context(self, length: int, course: _Course) -> Context:
         """Return the context of the request of that many messages of the history, with the edits in force."""
         if self._latest is None or self._latest[0] != length or self._latest[1] is not course:
             self._latest = (length, course, self._made_context(length, course))
         return self._latest[2]
 
-    def _made_context(self, length: int, course: _Course) -> Context | None:
+    def _made_context(self, length: int, course: _Course) -> Context:
         came, end, is_whole = self.came, self._end(length), length == self.seen.length
-        if came.left_out and max(came.left_out) >= end:  # it was left out later than that
-            return None
         messages = rest = came.messages[course.end : end]
         find_origins: Callable[[], Sequence[int | None]] | None = None
         if course.end:
