@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from chatstack.context.edits.context import Context
 from chatstack.context.edits.records import record_in_place
 from chatstack.context.edits.verifier import problems
 from chatstack.context.histories import digests, growth
+from chatstack.context.requests.asking import on_this_thread
+from chatstack.context.strategies.clearable import Clearer
 from chatstack.context.strategies.clearing import ClearToolResults
 from chatstack.context.strategies.truncating import Truncate
 from chatstack.testing import ScriptedClient
@@ -158,6 +161,30 @@ def test_of_a_long_history_that_is_seen_first_a_strategy_is_asked_a_bounded_numb
         assert len(strategy.tests) - first[1] <= 2
 
     asyncio.run(check())
+
+
+def contexts_alive() -> int:
+    return sum(type(each) is Context for each in gc.get_objects())
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_of_a_long_history_that_is_seen_first_each_result_is_looked_at_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once to clear it, once as it is cleared. And no list of messages waits for the garbage collector."""
+    looked_at, clearable = 0, Clearer.clearable
+    client = ChatStack(ScriptedClient()).use(ToolResultClearer, trigger={"tokens": 10_000}).build()
+    history = [Message.user("task"), *turns(0, 400), *rounds(0, 1_000)]
+
+    def counted(*given: object) -> object:
+        nonlocal looked_at
+        looked_at += 1
+        return clearable(*given)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(Clearer, "clearable", counted)
+    before = contexts_alive()
+    with on_this_thread():
+        asyncio.run(client.get_response(history))
+    assert 1_000 < looked_at <= 2 * 1_000
+    assert contexts_alive() == before
 
 
 def calls_of(work: Callable[[], object]) -> int:

@@ -135,6 +135,8 @@ class ContextEditing:
         after = yield from self.adopt(last.made, came, opened, last.plan.strategy, last.plan.reason)
         if after is came:
             return (yield from self._edited_now(policy, context, opened))
+        if past.growth is not None:
+            past.growth.includes(after)  # what was found on the way holds for it
         return (yield from self._edited_now(policy, after, opened)) if past.was_cut_short else after
 
     def _edited_now(self, policy: Policy, context: Context, opened: Opened) -> Asking[Context]:

@@ -36,8 +36,6 @@ _EACH = 512
 """Maximum number of requests planned one by one; after that, only those that have grown by a 32nd since the last."""
 _LOOKS_AT = 1_000_000
 """The same bound in messages, as planning a request takes time proportional to its messages."""
-
-
 _NEVER = 2**62
 
 
@@ -68,8 +66,8 @@ class _Course(NamedTuple):
 
     The beginning are the first ``begun`` messages of ``edited``, made of the first ``end`` messages of the request, and
     of the first ``length`` of its history; it is ``saved`` tokens smaller than these. ``made`` is the record that the
-    edits began with. ``replaced`` are the edited messages by their position in the request, if no edit has moved a
-    message.
+    edits began with. ``replaced`` are the edited messages by their position in the request, one edit after the other,
+    if none has moved a message.
     """
 
     edited: Context
@@ -78,7 +76,7 @@ class _Course(NamedTuple):
     length: int
     saved: int
     made: Made
-    replaced: Mapping[int, Message] | None
+    replaced: tuple[Mapping[int, Message], ...] | None
     growth: Growth
 
 
@@ -104,6 +102,8 @@ class Reconstruction:
     """True if the last plan did not pass the verifier."""
     was_cut_short: bool = field(init=False, default=False)
     """True if there were more edits than are reconstructed one by one."""
+    growth: Growth | None = field(init=False, default=None)
+    """The growth of contexts with all edits, if none has moved a message."""
     looked: int = field(init=False, default=0)
     """The length of the request that the strategy was last asked to plan for."""
     _looks: int = field(init=False, default=0)
@@ -229,32 +229,40 @@ class Reconstruction:
             return None
         after, came, end = context.after(plan), self.came.messages, self._end(length)
         replaced, in_place = None, course.replaced is not None and keeps_pairs(plan, context)
-        growth = course.growth.edited(lambda: after.messages + came[end:], in_place=in_place)
+        left = after.messages  # not by the context, which holds its growth: both would wait for the garbage collector
+        growth = course.growth.edited(lambda: left + came[end:], in_place=in_place)
         if course.replaced is not None and in_place:
-            replaced = {**course.replaced, **dict(plan.replace)}
+            replaced = (*course.replaced, dict(plan.replace))
         else:
             after.origins  # noqa: B018 - found now: those of the next edit are found by these, and so on
         growth.includes(after)  # for whoever asks what is left
+        self.growth = None if replaced is None else growth
         saved = course.saved + context.messages_tokens - after.messages_tokens
         following = _Course(after, len(after.messages), end, length, saved, course.made, replaced, growth)
         its_own = context if length == self.seen.length else None
-        step = Step(length, plan, its_own, lambda: self._made(following))
+        step = Step(length, plan, its_own, self._making(following))
         if plan.insert and not self._is_plain:  # later calls may put it elsewhere between system messages
             return step, self._course(step.record, step.made)
         return step, following
 
-    def _made(self, course: _Course) -> Made:
-        """Return the record of all edits of a course."""
-        if course.replaced is not None:
-            return record_in_place(self.came.messages, self.seen.positions[0], course.replaced, course.made)
-        left = list(zip(course.edited.messages, course.edited.origins, strict=True))
-        return record_of(self.seen.positions[: course.length], self.came.messages, left, course.made)
+    def _making(self, course: _Course) -> Callable[[], Made]:
+        """Return what makes the record of all edits of a course. It holds no context, if no edit has moved a message:
+        many steps would hold as many lists of all messages."""
+        came, positions, replaced, known = self.came.messages, self.seen.positions, course.replaced, course.made
+        if replaced is not None:
+            return lambda: record_in_place(
+                came, positions[0], {at: new for edits in replaced for at, new in edits.items()}, known
+            )
+        length, edited = course.length, course.edited
+        return lambda: record_of(
+            positions[:length], came, list(zip(edited.messages, edited.origins, strict=True)), known
+        )
 
     def _course(self, record: Record | None, made: Made | None = None) -> _Course:
         """Return the course that begins with a record, which fits the messages: it is in force."""
         came, positions = self.came, self.seen.positions
         if record is None:
-            replaced: Mapping[int, Message] | None = {} if self._is_plain else None
+            replaced: tuple[Mapping[int, Message], ...] | None = () if self._is_plain else None
             return _Course(came, 0, 0, 0, 0, NOTHING_MADE, replaced, self._growth(lambda: came.messages, replaced))
         carried = self.carried
         if made is None and carried is not None and carried.record is record:
@@ -272,7 +280,7 @@ class Reconstruction:
             whole = came.after(record.plan(positions, len(came.messages), made.edited))
         replaced = None
         if self._is_plain and not record.drop and not record.insert:
-            replaced = {positions[at]: message for at, message in made.edited.items()}
+            replaced = ({positions[at]: message for at, message in made.edited.items()},)
         end = self._end(record.reach)
         begun = len(whole.messages) - (len(came.messages) - end)
         saved, growth = came.messages_tokens - whole.messages_tokens, self._growth(lambda: whole.messages, replaced)

@@ -189,7 +189,8 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
             self,
             messages=plan.apply(messages),
             messages_tokens=self.messages_tokens - gone + new,
-            find_origins=origins,
+            # In place without this context, which keeps the one after it: the two would wait for the garbage collector.
+            find_origins=origins if plan.drop or plan.insert else self.find_origins,
         )
         force_setattr(self, "_after", (plan, after))
         return after
