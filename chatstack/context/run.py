@@ -39,6 +39,7 @@ class ContextLayer(ChatFronts, ABC):
     _: KW_ONLY
     services: ContextServices = field(default_factory=ContextServices, repr=False)
     _run: ContextRun | None = field(init=False, repr=False, default=None)
+    _editing: ContextEditing | None = field(init=False, repr=False, default=None)
 
     kind: ClassVar[LayerKind] = "context"
     comes_last: ClassVar[bool] = False
@@ -69,7 +70,7 @@ class ContextLayer(ChatFronts, ABC):
     @property
     def editing(self) -> ContextEditing | None:
         """The part of it that all context layers have; None if it edits only by its parts."""
-        return None
+        return self._editing
 
     @property
     def parts(self) -> tuple[ContextLayer, ...]:

@@ -114,10 +114,6 @@ class StrategyApplier(ContextLayer):
     _editing: ContextEditing = field(init=False, repr=False)
 
     @property
-    def editing(self) -> ContextEditing:
-        return self._editing
-
-    @property
     def needs_window(self) -> bool:
         """True where the strategy asks for the model's window."""
         return self.strategy.needs_window

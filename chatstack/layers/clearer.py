@@ -102,10 +102,6 @@ class ToolResultClearer(ClearingOptions, ContextLayer):
     def _by_shares(self) -> bool:
         return "fraction" in self.trigger or "fraction" in self.keep
 
-    @property
-    def editing(self) -> ContextEditing:
-        return self._editing
-
     def passed(self, arrived: Arrived) -> Asking[ChatStream]:
         editing, strategy = self._editing, self._strategy
         if self._native is not None:

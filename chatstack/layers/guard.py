@@ -100,10 +100,6 @@ class ContextWindowGuard(ContextLayer):
         """True where an edit may have to wait: for a store, or for the provider to tell its window."""
         return self.memory.shared is not None or (self.needs_window and is_asked_for(self.inner))
 
-    @property
-    def editing(self) -> ContextEditing:
-        return self._editing
-
     def passed(self, arrived: Arrived) -> Asking[ChatStream]:
         opened = arrived.opened(self._editing)
         model = opened.context.request.options.model

@@ -87,10 +87,6 @@ class ToolResultShaper(ContextLayer):
         object.__setattr__(self, "_referrer", referrer)
 
     @property
-    def editing(self) -> ContextEditing:
-        return self._editing
-
-    @property
     def parts(self) -> tuple[ContextLayer, ...]:
         """Itself, and what refers to duplicates behind all others."""
         return (self,) if self._referrer is None else (self, self._referrer)
@@ -123,10 +119,6 @@ class _DuplicateReferrer(ContextLayer):
     def __post_init__(self) -> None:
         editing = ContextEditing.around(self.inner, self, self.services, self.counter)
         object.__setattr__(self, "_editing", editing)
-
-    @property
-    def editing(self) -> ContextEditing:
-        return self._editing
 
     def passed(self, arrived: Arrived) -> Asking[ChatStream]:
         options = arrived.request.options

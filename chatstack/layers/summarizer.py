@@ -145,10 +145,6 @@ class Summarizer(ContextLayer):
         object.__setattr__(self, "_ahead", ahead)
 
     @property
-    def editing(self) -> ContextEditing:
-        return self._editing
-
-    @property
     def _as_native(self) -> NativeCompaction | NotNative:
         """The same options for a provider's API, or the first that it has no counterpart of: it has the limit alone."""
         if self.max_tokens is None:
