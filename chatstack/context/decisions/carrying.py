@@ -39,7 +39,7 @@ def carried_out(
             return None
         carried = keep_carried(Made(record, edited), opened, owner=owner, counter=counter)
     else:  # if the caller sends fresh objects, nothing else holds those of an earlier call
-        relink(carried.edited, messages, positions.start)
+        relink(carried.made.edited, messages, positions.start)
     return with_edits(context, carried, positions)
 
 
@@ -65,7 +65,7 @@ def weighed(made: Made, seen: Recognised, counter: TokenCounter, size_of: Callab
 
 def with_edits(context: Context, carried: Carried, positions: range) -> Context:
     """Return the context with these edits, for a history in one piece whose sizes are those of its messages."""
-    record, messages = carried.record, context.messages
+    (record, edited), messages = carried.made, context.messages
 
     def origins() -> list[int | None]:
         came: list[int | None] = list(range(len(messages)))
@@ -75,7 +75,7 @@ def with_edits(context: Context, carried: Carried, positions: range) -> Context:
 
     return msgspec.structs.replace(
         context,
-        messages=record.carried_out(messages, positions.start, carried.edited),
+        messages=record.carried_out(messages, positions.start, edited),
         messages_tokens=context.messages_tokens - carried.saved,
         find_origins=origins,
     )

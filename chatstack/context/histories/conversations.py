@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from chatstack.context.edits.records import Made, Record
 from chatstack.context.histories.last_reports import NOTHING_REPORTED, LastReport, reports_as_of, with_report
-from chatstack.values.messages import Message
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -37,19 +36,18 @@ class LastAnswer(msgspec.Struct, frozen=True, gc=False):
     cleared_tokens: int = 0
 
 
-class Chosen:
-    """The cached result of a search for a history's choice."""
+class Chosen(msgspec.Struct, frozen=True, gc=False):
+    """The cached result of a search for a history's choice.
 
-    __slots__ = ("covers", "edition", "length", "record")
+    ``covers`` is the number of messages up to the answer that the choice is bound to, inclusive; 0 if there is no
+    choice. ``length`` is that of the history at the search, ``edition`` the memory's: a newer one means that such a
+    history has got a choice since.
+    """
 
-    def __init__(self, record: Record | None, covers: int, length: int, edition: int) -> None:
-        self.record = record
-        self.covers = covers
-        """Number of messages up to the answer that the choice is bound to, inclusive; 0 if there is no choice."""
-        self.length = length
-        """Length of the history at the search."""
-        self.edition = edition
-        """The memory's edition at the search; a newer one means that such a history has got a choice since."""
+    record: Record | None
+    covers: int
+    length: int
+    edition: int
 
     def until(self, length: int) -> Chosen:
         """Return the same for the first messages, among which are all that it is about."""
@@ -68,10 +66,6 @@ class Carried(NamedTuple):
     @property
     def record(self) -> Record:
         return self.made.record
-
-    @property
-    def edited(self) -> Mapping[int, Message]:
-        return self.made.edited
 
 
 class Wait(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from chatstack.context.edits.records import Record
@@ -47,9 +47,19 @@ class Entries:
         self._artifacts: dict[ArtifactKey, _Artifact] = {}
         self._latest = _NO_CHOICE
 
-    def choice(self, place: str, who: str, link: bytes) -> Choice | None:
-        """Return the choice that is bound to the answer with that link."""
-        return self._choices.get((place, who, link))
+    def newest_choice(
+        self, place: str, whos: Sequence[str], links: Sequence[bytes], lengths: range
+    ) -> tuple[Record, int] | None:
+        """Return the edits bound to the newest answer that has any, and how many messages there are up to that answer:
+        one of these ``lengths``. ``links`` are those of the history, ``whos`` the names of its conversation."""
+        with self._lock:
+            for length in reversed(lengths):
+                link = links[length - 1]
+                for who in whos:
+                    found = self._choices.get((place, who, link))
+                    if found is not None:
+                        return found.record, length
+        return None
 
     def artifact(self, subject: str, link: bytes) -> Message | None:
         """Return the artifact about exactly this subject."""

@@ -145,18 +145,21 @@ class ContextMemory(OwnCopy):
         conversation. Only answers to requests of at least ``beyond`` messages are considered."""
         if place not in self.deciders:
             return NOTHING_CHOSEN
-        history, length, conversation = seen.history, seen.length, seen.conversation
+        length, conversation, links = seen.length, seen.conversation, seen.history.links(seen.length)
         known = term_in(conversation.choices, place) or NOTHING_CHOSEN
-        first = history.links(1).first
         with self._lock:
-            edition = self._editions.get(first) or 0
+            edition = self._editions.get(links.first) or 0
         if known.edition == edition and known.length == length:
             return known
         if beyond:
             known = Chosen(None, 0, beyond, edition)
         elif known.length > length:
             known = NOTHING_CHOSEN
-        chosen = self._looked_up(place, (seen.who, *others()), seen, known, edition)
+        # The last search covered all of the old length, unless a choice was made since.
+        least = known.length if known.edition == edition else max(0, known.covers - 1)
+        found = self._entries.newest_choice(place, (seen.who, *others()), links, range(least + 1, length + 1))
+        record, covers = found or (known.record, known.covers)
+        chosen = Chosen(record, covers, length, edition)
         if not beyond:
             conversation.choices = with_term(conversation.choices, place, chosen)
         return chosen
@@ -324,18 +327,6 @@ class ContextMemory(OwnCopy):
         """Evict the entries of a history; the lock is held."""
         self._evicted += 1
         self._entries.drop(history)
-
-    def _looked_up(self, place: str, whos: Sequence[str], seen: Recognised, known: Chosen, edition: int) -> Chosen:
-        """Look for a choice of a newer answer than the known one, newest first."""
-        links = seen.links
-        # The last search covered all of the old length, unless a choice was made since.
-        least = known.length if known.edition == edition else max(0, known.covers - 1)
-        with self._lock:
-            for at in range(seen.length - 1, least - 1, -1):
-                for who in whos:
-                    if (found := self._entries.choice(place, who, links[at])) is not None:
-                        return Chosen(found.record, at + 1, seen.length, edition)
-        return Chosen(known.record, known.covers, seen.length, edition)
 
     def _level_of_beginning(self, owner: str, who: Recognised) -> int:
         who = who.came or who  # of an edited form: what came is digested for its choices, too
