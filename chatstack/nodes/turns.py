@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from chatstack.client.options import PositiveInt, check_options
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.plans import Plan
-from chatstack.context.edits.units import Unit
+from chatstack.context.edits.units import Unit, is_users
 from chatstack.context.strategy import Strategy
 from chatstack.values.messages import Message
-from chatstack.values.parts import ToolResult
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -40,7 +39,7 @@ class NewestTurns(Strategy):
         check_options(self)
 
     def plan(self, context: Context) -> Plan | None:
-        users = [at for at, message in enumerate(context.messages) if _speaks(message)]
+        users = [at for at, message in enumerate(context.messages) if is_users(message)]
         kept = users[-self.max_messages :]
         first = kept[0] if len(users) > len(kept) else 0
         inside = [unit for unit in context.units if unit.positions[-1] >= first]
@@ -95,14 +94,9 @@ def _must_stay(unit: Unit, context: Context) -> bool:
 
 def _must_stay_inside(unit: Unit, context: Context) -> bool:
     """Return True for what must stay inside the kept turns: also a unit with user text beside a tool result."""
-    return _must_stay(unit, context) or any(_speaks(context.messages[position]) for position in unit.positions)
+    return _must_stay(unit, context) or any(is_users(context.messages[position]) for position in unit.positions)
 
 
 def _is_a_word(message: Message) -> bool:
     """Return True for words between user and model: no tool call, no tool result."""
-    return _speaks(message) or (message.role == "assistant" and not message.calls)
-
-
-def _speaks(message: Message) -> bool:
-    """Return True if the user speaks in it: a user message of tool results alone does not count."""
-    return message.role == "user" and not (message.parts and all(type(part) is ToolResult for part in message.parts))
+    return is_users(message) or (message.role == "assistant" and not message.calls)
