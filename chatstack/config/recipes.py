@@ -152,18 +152,12 @@ def read(
         raise WiringError(f"{where}: layers: expected a list, got {kind_of(layers)}")
     if len(cast("Sequence[object]", layers)) > _MOST_LAYERS:
         raise WiringError(f"{where}: layers: {len(cast('Sequence[object]', layers))} of them, {_MOST_LAYERS} at most")
-    builder = _Builder(
-        services,
-        Names("layer", _homes(LAYERS), ("chatstack.layers", "chatstack.strategies"), allowed),
-        ChatStack(provider, memory=memory, trace_model_calls=traced),
-    )
+    homes = {name: (module, name) for name, module in LAYERS.items()}
+    names = Names("layer", homes, ("chatstack.layers", "chatstack.strategies"), allowed)
+    builder = _Builder(services, names, ChatStack(provider, memory=memory, trace_model_calls=traced))
     for index, entry in enumerate(cast("list[object]", layers)):
         builder.add(entry, f"{where}: layers[{index}]")
     return Recipe(where, content, builder.stack, tuple(builder.offers), tuple(builder.kinds))
-
-
-def _homes(layers: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
-    return {name: (module, name) for name, module in layers.items()}
 
 
 class _Builder:

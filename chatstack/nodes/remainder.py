@@ -93,10 +93,10 @@ def object_in(text: str) -> dict[str, Json]:
         return {}
 
 
-def is_deep(value: Json, *, most: int = 100) -> bool:
-    """Return True if lists and objects are nested deeper than ``most`` levels, which checkpoints cannot store."""
+def is_deep(value: Json) -> bool:
+    """Return True if lists and objects are nested deeper than checkpoints can store."""
     level = [value]
-    for _ in range(most):
+    for _ in range(_DEEPEST):
         level = [
             inner
             for each in level
@@ -107,6 +107,7 @@ def is_deep(value: Json, *, most: int = 100) -> bool:
     return True
 
 
+_DEEPEST = 100
 _PLAIN = (str, int, bool, type(None))
 
 

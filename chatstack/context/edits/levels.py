@@ -8,6 +8,7 @@ from chatstack.context.edits.context import Context
 
 _REARM = 0.95
 """Hysteresis: a warning is repeated only after the context had shrunk to this share of the threshold it had crossed."""
+_MOST_NAMED = 3
 
 
 class Level(IntEnum):
@@ -36,9 +37,9 @@ def held_level(last: int, tokens: int, limit: int, threshold: float) -> Level:
     return Level.FINE
 
 
-def largest(context: Context, most: int = 3) -> str:
+def largest(context: Context) -> str:
     """Describe the largest parts of a context by role, position and size; never by their text."""
-    ranked = sorted(range(len(context.sizes)), key=context.sizes.__getitem__, reverse=True)[:most]
+    ranked = sorted(range(len(context.sizes)), key=context.sizes.__getitem__, reverse=True)[:_MOST_NAMED]
     said = [
         f"{context.messages[each].role} message at {context.origins[each]} ({context.sizes[each]:,} tokens)"
         for each in ranked
