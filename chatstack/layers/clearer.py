@@ -95,8 +95,7 @@ class ToolResultClearer(ClearingOptions, ContextLayer):
     @property
     def needs_window(self) -> bool:
         """True where the model's window decides, and nobody has stated it."""
-        asks = self._by_shares or self.clear_at_least == "pays"
-        return asks and self.max_context_tokens == "auto"
+        return self._strategy.needs_window and self.max_context_tokens == "auto"
 
     @property
     def _by_shares(self) -> bool:
