@@ -93,6 +93,10 @@ class OldestIntoSummary:
         """Estimate the length of the summary of these messages, in tokens."""
         earlier = sum(context.sizes[at] for at in cut.folded if context.messages[at].mark == "summary")
         new = sum(context.sizes[at] for at in cut.folded) - earlier
+        return self.summary_tokens(earlier, new)
+
+    def summary_tokens(self, earlier: int, new: int) -> int:
+        """Estimate the length of a summary, in tokens, of an earlier one and new messages of these sizes."""
         return min(self.max_summary_tokens, earlier + max(_LEAST_SUMMARY, new // _SHRINKS_TO))
 
     def _choices(self, layout: _Layout) -> Iterator[tuple[Cut, bool]]:
@@ -158,7 +162,7 @@ class _Layout:
 
     def __init__(self, context: Context, strategy: OldestIntoSummary) -> None:
         self.context = context
-        self.most = strategy.max_summary_tokens
+        self.strategy = strategy
         self.tokens = strategy.limits.tokens(context)
         self.users = [at for at, message in enumerate(context.messages) if is_users(message)]
         recent = frozenset(self.users[-strategy.keep_recent_turns :])
@@ -181,7 +185,7 @@ class _Layout:
         if words_too:
             words, word_items = self._sums_of_words[border]
             new, items = new + words, items + word_items
-        summary = min(self.most, earlier + max(_LEAST_SUMMARY, new // _SHRINKS_TO))
+        summary = self.strategy.summary_tokens(earlier, new)
         return self.tokens - (new + earlier - summary) * self.context.scale, self.context.items - items + 1
 
     def cut(self, border: int, *, words_too: bool = False) -> Cut:
