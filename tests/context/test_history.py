@@ -74,7 +74,7 @@ def test_the_latest_user_and_assistant_messages_are_known_for_each_length() -> N
     messages = [Message.user("a"), Message.assistant("b"), Message.user("c"), Message.assistant("d")]
     found = seen(recogniser(), messages)
     assert (found.history.latest_user, found.history.latest_assistant) == (2, 3)
-    assert [found.latest_user(length) for length in range(5)] == [-1, 0, 0, 2, 2]
+    assert [found.history.latest_user_in(length) for length in range(5)] == [-1, 0, 0, 2, 2]
 
 
 def test_conversations_with_the_same_messages_so_far_share_what_is_worked_out_of_them_and_no_state() -> None:

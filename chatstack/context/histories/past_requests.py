@@ -39,7 +39,7 @@ class PastRequests(NamedTuple):
         """Return the same as the request does."""
         length = seen.history.without_words(length)
         before = bisect_left(self.users, length)  # scanning back took a third of reconstructing
-        return self.users[before - 1] if before else seen.latest_user(min(self.since, length))
+        return self.users[before - 1] if before else seen.history.latest_user_in(min(self.since, length))
 
     def next_user(self, length: int) -> int:
         """Return the position of the first user message behind that many messages; their number if there is none."""

@@ -43,10 +43,6 @@ class Recognised(msgspec.Struct, frozen=True):
             return messages[: self.positions.start]
         return tuple(message for message in messages if message.role == "system")
 
-    def latest_user(self, length: int) -> int:
-        """Return the position of the latest user message among the first ``length``; -1 if there is none."""
-        return self.history.latest_user_in(length)
-
     def asked_at(self, length: int) -> int:
         """Return the position of the user message that began the turn of the first ``length`` messages; -1 if there is
         none. Words of users at their end, behind the result of a tool, may be a reminder, and begin none."""

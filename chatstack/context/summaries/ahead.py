@@ -74,7 +74,7 @@ class AheadOfNeed:
         summary that is being written."""
         search, planned = self.search, opened.ahead or self._recalled(opened)
         opened.ahead = None
-        if not isinstance(planned, Planned) or not goes_further(planned.record, opened.replayed, opened.seen):
+        if not isinstance(planned, Planned) or not goes_further(planned.record, opened):
             return context
         record = planned.record
         if not planned.is_written:
@@ -103,14 +103,14 @@ class AheadOfNeed:
     def _recalled(self, opened: Opened) -> Planned | None:
         """Return what was planned for an earlier request, where the last one has another end."""
         record = self.search.editing.binding.planned(opened)
-        if not goes_further(record, opened.replayed, opened.seen):
+        if not goes_further(record, opened):
             return None
         return self._with_subject(record, opened)
 
     def _planned(self, context: Context, opened: Opened) -> Asking[Planned | None]:
         search, model = self.search, self.attempting.model(opened)
         record = yield from search.last_cut(opened, model)  # another process may have prepared it
-        if goes_further(record, opened.replayed, opened.seen):
+        if goes_further(record, opened):
             return self._with_subject(record, opened)._replace(is_written=True)
         record = yield from aside(
             lambda: search.editing.drafted(search.expected(context), context, opened), len(context.messages)

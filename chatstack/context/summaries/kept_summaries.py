@@ -58,8 +58,7 @@ class KeptSummaries:
 
     def _end(self, record: Record, sent: int) -> int:
         """Return how many messages of the history a cut is about: up to what it drops, and to its summary's place."""
-        end = max((*(at + 1 for at in record.drop), *(each.position for each in record.insert)), default=1)
-        return max(end, sent) if self.cache_aligned else end
+        return max(1, record.reach, sent if self.cache_aligned else 0)
 
     def place(self, model: str) -> str:
         """Return the key of cuts whose summaries a model writes, beside the conversation."""
@@ -114,20 +113,23 @@ def sent_before(seen: Recognised, length: int) -> int:
     return next((at for at in range(length - 1, -1, -1) if messages[at].role == "assistant"), 0)
 
 
-def goes_further(cut: Record | None, known: Record | None, seen: Recognised) -> TypeGuard[Record]:
-    """Return True if a cut covers more than the known one, and not the latest user message.
+def goes_further(cut: Record | None, opened: Opened) -> TypeGuard[Record]:
+    """Return True if a cut covers more than the edits in force, and not the latest user message.
 
     It may have been made further on in the conversation, or in another branch of it. So neither may it cover what the
     model has not seen here, nor its summary stand behind that, where it would look like the answer, or between a call
     and its result.
     """
+    seen, known = opened.seen, opened.replayed
     if cut is None or any(_parts(each.position, cut, seen) for each in cut.insert):
         return False
     answered = sent_before(seen, seen.length)
     border = max((each.position for each in cut.insert), default=0)
     if border > min(answered + 1, seen.length - 1) or max(cut.drop, default=0) > answered:
         return False
-    return not cut.touches(seen.latest_user(seen.length)) and (known is None or len(cut.drop) > len(known.drop))
+    if cut.touches(seen.history.latest_user_in(seen.length)):
+        return False
+    return known is None or len(cut.drop) > len(known.drop)
 
 
 def _parts(position: int, cut: Record, seen: Recognised) -> bool:

@@ -42,7 +42,7 @@ class SummarySearch:
         comes to the same cuts and finds the summaries that were written for them. If nothing can be summarized, a
         warning says so, and the search is not repeated for every message.
         """
-        seen, strategy = opened.seen, self.strategy
+        strategy = self.strategy
         opened.is_pending = False
         if not strategy.is_due(context) or self.waits(context, opened):
             return context, None
@@ -50,7 +50,7 @@ class SummarySearch:
         policy = Policy(self.expected, strategy.is_due, sizes_of)
         past = self.editing.past_of(came, opened, policy)
         last, told = (yield from self.last_cut(opened, model)), opened.replayed
-        if goes_further(last, opened.replayed, seen):
+        if goes_further(last, opened):
             cut = self.editing.again(last, came, opened)
             if cut is not None:
                 told = opened.replayed if opened.since else last  # to go by an own cut again is no edit
