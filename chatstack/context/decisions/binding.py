@@ -163,7 +163,7 @@ def is_needed_still(record: Record, *, sent: int, whole: int, left: int) -> bool
 def _length_without_rounds(record: Record, opened: Opened, sent: Context) -> int:
     """Return the length of a request without the rounds of its turn, if its edits hold for that; else 0."""
     seen = opened.seen
-    asked = seen.asked_at(seen.length) + 1
+    asked = seen.without_rounds(seen.length)
     if not record.reach <= asked < seen.length:
         return 0
     rounds = sum(map(sent.size_of, seen.history.messages[asked : seen.length]))

@@ -48,6 +48,11 @@ class Recognised(msgspec.Struct, frozen=True):
         none. Words of users at their end, behind the result of a tool, may be a reminder, and begin none."""
         return self.history.latest_user_in(self.history.without_words(length))
 
+    def without_rounds(self, length: int) -> int:
+        """Return how many of the first ``length`` messages there are up to the one that began their turn, which is all
+        that many callers keep of a turn before its last answer."""
+        return self.asked_at(length) + 1
+
     @property
     def is_unstable(self) -> bool:
         """True if a long history came with another beginning twice in a row: no edit can be replayed."""

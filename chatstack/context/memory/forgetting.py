@@ -55,6 +55,6 @@ def links_of(seen: Recognised, key: bytes) -> list[bytes]:
         if messages[at].role == "assistant":
             lengths = [*lengths_before_answer(messages, at, _NOTHING_EDITED)[1:]]
             if not messages[at].calls:
-                lengths.append(seen.asked_at(at) + 1)
+                lengths.append(seen.without_rounds(at))
             found.extend(next_link(links[each - 1], messages[at], key) for each in lengths if 0 < each < at)
     return found
