@@ -20,7 +20,7 @@ from chatstack.context.edits.limits import check_counter
 from chatstack.context.edits.plans import Plan
 from chatstack.context.edits.records import NOTHING_MADE, Made, Record, named, record_in_place, record_of
 from chatstack.context.edits.verifier import problems
-from chatstack.context.histories.conversations import NOTHING_KNOWN, Wait, term_in
+from chatstack.context.histories.conversations import NOTHING_KNOWN, term_in
 from chatstack.context.histories.growth import Growth, Reading, pairs_of
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.requests.asking import Asking, aside
@@ -140,15 +140,14 @@ class ContextEditing:
         return (yield from self._edited_now(policy, after, opened)) if past.was_cut_short else after
 
     def _edited_now(self, policy: Policy, context: Context, opened: Opened) -> Asking[Context]:
-        if _is_waiting(policy, context, opened):
+        if policy.is_waiting(opened.wait, context, opened.seen):
             return context  # planning reads the whole history: do not repeat it for every new message
         opened.has_looked = True
         if policy.is_due(context):
             after = self._carry_out((yield from self._planned(policy, context, opened)), context, opened)
         else:
             after = context
-        sizes = policy.waits_on(context) if after is context else None
-        opened.wait = Wait(policy.asked_at(opened.seen, opened.seen.length), sizes) if sizes is not None else None
+        opened.wait = policy.wait(context, opened.seen) if after is context else None
         return after
 
     def _planned(self, policy: Policy, context: Context, opened: Opened) -> Asking[_Draft]:
@@ -229,7 +228,7 @@ class ContextEditing:
         if wrong or not opened.seen.length:
             return _Draft(plan, wrong, None)
         opened.seen.links  # noqa: B018 - digested here, as the choice will be bound by them
-        return _Draft(plan, (), made or self._drafted(plan, context, opened))
+        return _Draft(plan, (), made or self._made(plan, context, opened))
 
     def drafted(self, plan: Plan | None, context: Context, opened: Opened) -> Record | None:
         """Return the record of all edits after a plan that is not applied yet; None if it does not pass the
@@ -237,7 +236,8 @@ class ContextEditing:
         made = self._checked(plan, context, opened).made
         return None if made is None else made.record
 
-    def _drafted(self, plan: Plan, context: Context, opened: Opened) -> Made:
+    def _made(self, plan: Plan, context: Context, opened: Opened) -> Made:
+        """Work out the record of all edits after a plan."""
         positions, came = opened.seen.positions, opened.context.messages
         carried = term_in(opened.seen.conversation.carried, (self.owner, opened.came_edited))
         known = NOTHING_MADE if carried is None else carried.made
@@ -310,11 +310,3 @@ def _growth_of(context: Context, opened: Opened) -> Growth:
     growth = Growth(lambda: messages, find_pairs=None if has_moved else pairs_of(opened.seen))
     growth.includes(context)
     return growth
-
-
-def _is_waiting(policy: Policy, context: Context, opened: Opened) -> bool:
-    """Return True if the layer need not plan again: little has changed since it found no edit."""
-    if opened.wait is None:
-        return False
-    sizes = policy.waits_on(context)
-    return sizes is not None and opened.wait.goes_on(policy.asked_at(opened.seen, opened.seen.length), sizes)

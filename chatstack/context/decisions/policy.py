@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.plans import Plan
+from chatstack.context.histories.conversations import Wait
 from chatstack.context.histories.recognised import Recognised
 
 
@@ -27,6 +28,18 @@ class Policy(NamedTuple):
     by_size: bool = False
     aside_from: int | None = None
 
-    def asked_at(self, seen: Recognised, length: int) -> int:
+    def wait(self, context: Context, seen: Recognised) -> Wait | None:
+        """Return what its layer waits on after a search that found no edit; None if it does not wait."""
+        sizes = self.waits_on(context)
+        return None if sizes is None else Wait(self._asked_at(seen), sizes)
+
+    def is_waiting(self, wait: Wait | None, context: Context, seen: Recognised) -> bool:
+        """Return True if its layer need not search again: little has changed since it began to wait."""
+        if wait is None:
+            return False
+        sizes = self.waits_on(context)
+        return sizes is not None and wait.goes_on(self._asked_at(seen), sizes)
+
+    def _asked_at(self, seen: Recognised) -> int:
         """Return the position of the user message that a wait began under; -1 if it does not depend on that."""
-        return -1 if self.waits_over_turns else seen.asked_at(length)
+        return -1 if self.waits_over_turns else seen.asked_at(seen.length)

@@ -18,7 +18,7 @@ from chatstack.context.requests.saying import say_not_summarized
 from chatstack.context.summaries.attempting import SummaryAttempting
 from chatstack.context.summaries.folding import cut_in
 from chatstack.context.summaries.kept_summaries import Due, FindSummary, goes_further
-from chatstack.context.summaries.summary_search import SummarySearch, sizes_of
+from chatstack.context.summaries.summary_search import SummarySearch
 from chatstack.telemetry.turns import Turn, attached, with_turn
 from chatstack.values.messages import Message
 
@@ -44,13 +44,13 @@ class AheadOfNeed:
         planned = opened.ahead = opened.ahead or self._recalled(opened)
         if isinstance(planned, Planned) and self._is_under_way(planned):
             return False
-        if isinstance(planned, Wait) and planned.goes_on(seen.asked_at(seen.length), sizes_of(context)):
+        if isinstance(planned, Wait) and self.search.policy.is_waiting(planned, context, seen):
             return False
         attempts, editing = self.attempting.attempts, self.search.editing
         if not attempts.may_prepare(self.attempting.writer.client, editing.owner, opened, editing.memory.clock):
             return False
         planned = yield from self._planned(context, opened)
-        opened.ahead = planned or Wait(seen.asked_at(seen.length), sizes_of(context))
+        opened.ahead = planned or self.search.policy.wait(context, seen)
         return planned is not None and not self._is_under_way(planned)
 
     def start(self, context: Context, opened: Opened) -> Asking[None]:

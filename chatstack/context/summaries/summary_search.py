@@ -35,6 +35,11 @@ class SummarySearch:
     editing: ContextEditing
     kept: KeptSummaries
 
+    @property
+    def policy(self) -> Policy:
+        """The strategy, with a placeholder for each summary."""
+        return Policy(self.expected, self.strategy.is_due, _sizes_of)
+
     def found(self, context: Context, opened: Opened, model: str) -> Asking[tuple[Context, Due | None]]:
         """Return the context with the summaries that exist, and what has to be summarized beside them, if anything.
 
@@ -47,8 +52,7 @@ class SummarySearch:
         if not strategy.is_due(context) or self.waits(context, opened):
             return context, None
         came = self.editing.as_it_came(context, opened)
-        policy = Policy(self.expected, strategy.is_due, sizes_of)
-        past = self.editing.past_of(came, opened, policy)
+        past = self.editing.past_of(came, opened, self.policy)
         last, told = (yield from self.last_cut(opened, model)), opened.replayed
         if goes_further(last, opened):
             cut = self.editing.again(last, came, opened)
@@ -76,8 +80,7 @@ class SummarySearch:
 
     def waits(self, context: Context, opened: Opened) -> bool:
         """Return True if nothing could be summarized on an earlier call, and nothing has changed since."""
-        seen = opened.seen
-        return opened.wait is not None and opened.wait.goes_on(seen.asked_at(seen.length), sizes_of(context))
+        return self.policy.is_waiting(opened.wait, context, opened.seen)
 
     def _known(
         self, past: Reconstruction, opened: Opened, model: str
@@ -116,6 +119,6 @@ class SummarySearch:
         return (yield from call(self.kept.agreement.recalled, place, opened.seen, opened.context, tuple)).record
 
 
-def sizes_of(context: Context) -> tuple[int, int]:
+def _sizes_of(context: Context) -> tuple[int, int]:
     """Return the sizes that a search waits on after it found nothing to summarize."""
     return context.tokens, context.items
