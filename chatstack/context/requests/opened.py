@@ -13,52 +13,59 @@ from chatstack.values.requests import ChatRequest
 
 
 class Opened(msgspec.Struct):
-    """A request as one context layer gets it, repaired and sized.
-
-    ``limit`` is the size that it has to fit, 0 if there is none. ``replayed`` are the edits in force, if any; ``since``
-    is up to how many messages of the history these are known to be complete; ``saved`` is the tokens that they save.
-    ``is_pending``: an edit is due, and was not made; it is due on the next call, too.
-    ``is_anchored``: its size is based on the provider's report for its beginning. ``is_by_original``: it came edited
-    by a layer outside, and ``seen`` is about the original messages. ``is_unstable``: its history keeps coming with
-    another beginning. ``wait``: the last search that found no edit, if
-    there was no edit since. ``has_looked``: the strategy was asked to plan for this request.
-    ``is_ineffective``: this layer, or one outside, has warned that an edit of this request does not help.
-    ``outer``: a hash of the layers that have edited it, or may have. ``above``: a hash of what stands above its
-    history: system messages, instructions, tools, output schema. ``before``: the fingerprint of the edits by layers
-    outside. ``shortened``: a hash of what this layer itself has shortened in it, before any other edit; 0 for nothing.
-    ``last_answer``: the previous answer, if it is known. ``scale``: the scale of this very request when it
-    came before.
-    ``provider_clears``: the tokens of it that the provider clears by itself, as a layer outside has asked it to.
-    ``reached``: the progress of the strategy after it, and the hash that this is kept under.
-    ``ahead``: the next edit, if it is planned before it is due. ``forgets``: that of the memory as the request came.
-    ``sent``: the tokens that were sent under the edits in force; 0 if that is not known.
-    """
+    """A request as one context layer gets it, repaired and sized; what is known of the layer's edits of its history; and
+    what comes of it on its way through the layer."""
 
     context: Context
     seen: Recognised
+    """Its history; that of the original messages, if it ``is_by_original``."""
     model: str
-    limit: int = 0
-    replayed: Record | None = None
-    since: int = 0
-    is_pending: bool = False
-    saved: int = 0
-    wait: Wait | None = None
-    is_anchored: bool = False
     is_by_original: bool = False
+    """True if it came edited by a layer outside, and this layer goes by the originals."""
     is_unstable: bool = False
-    has_looked: bool = False
-    is_ineffective: bool = False
+    """True if its history keeps coming with another beginning."""
     outer: int = 0
+    """A hash of the layers outside, which have edited it, or may have."""
     above: int = 0
+    """A hash of what stands above its history: system messages, instructions, tools, output schema."""
     before: int = 0
+    """The fingerprint of the edits by layers outside."""
     shortened: int = 0
+    """A hash of what this layer itself has shortened in it, before any other edit; 0 for nothing."""
     last_answer: LastAnswer | None = None
-    scale: float | None = None
+    """The previous answer, if it is known."""
     provider_clears: int = 0
-    reached: tuple[int, Reached] | None = None
-    ahead: Planned | Wait | None = None
+    """The tokens of it that the provider clears by itself, as a layer outside has asked it to."""
     forgets: int = 0
+    """The memory's ``forgets`` as the request came."""
+
+    limit: int = 0
+    """The size that it has to fit; 0 if there is none."""
+    replayed: Record | None = None
+    """The edits in force, if any."""
+    since: int = 0
+    """Number of messages of the history up to which the edits in force are known to be complete."""
+    saved: int = 0
+    """The tokens that the edits in force save."""
     sent: int = 0
+    """The tokens that were sent under them last; 0 if that is not known."""
+    wait: Wait | None = None
+    """The last search that found no edit, if there was no edit since."""
+    ahead: Planned | Wait | None = None
+    """The next edit, if it is planned before it is due; what the search for it waits on, if it found none."""
+    scale: float | None = None
+    """The scale of this very request when it came before."""
+    is_anchored: bool = False
+    """True if its size is based on the provider's report for its beginning."""
+
+    has_looked: bool = False
+    """True if the strategy was asked to plan for this request."""
+    is_pending: bool = False
+    """True if an edit is due, and was not made; it is due on the next call, too."""
+    is_ineffective: bool = False
+    """True if this layer, or one outside, has warned that an edit of this request does not help."""
+    reached: tuple[int, Reached] | None = None
+    """The progress of the strategy after it, and the hash that this is kept under."""
 
     def know(self, reached: Reached) -> None:
         """Take over the known progress of the strategy over its history."""
