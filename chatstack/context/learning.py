@@ -20,7 +20,7 @@ from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
 
 
-class Step(msgspec.Struct, frozen=True):
+class Hop(msgspec.Struct, frozen=True):
     """A request as the layer at that place got it, and as it handed it on."""
 
     place: int
@@ -35,11 +35,11 @@ class SentRequest(msgspec.Struct, frozen=True):
     rest were duplicates, which references stood for, so reported sizes are divided by it. ``request`` is None where
     nobody says what was sent."""
 
-    steps: Sequence[Step]
+    hops: Sequence[Hop]
     request: ChatRequest | None
     share: float = 1.0
 
-    def learn(self, memory: ContextMemory, answer: ChatResponse) -> list[tuple[Step, Sequence[Bound]]]:
+    def learn(self, memory: ContextMemory, answer: ChatResponse) -> list[tuple[Hop, Sequence[Bound]]]:
         """Learn from an answer, and bind to it the choices that it was given under; return these."""
         for said in answer.messages:
             if said.role == "assistant":
@@ -51,27 +51,25 @@ class SentRequest(msgspec.Struct, frozen=True):
         usage = _of_whole(spent, cleared, self.share)
         sent = None if compaction_in(said) is not None else self.request  # what it reports is not that one's size
         # Lists: they have two or three entries.
-        found: list[tuple[Step, Sequence[Bound]]] = []
+        found: list[tuple[Hop, Sequence[Bound]]] = []
         kept: list[Conversation] = []
         learnt: list[tuple[object, TokenCounter]] = []
-        for step in reversed(self.steps):
-            opened, reports = step.opened, step.editing.reports
+        for hop in reversed(self.hops):
+            opened, reports = hop.opened, hop.editing.reports
             conversation, counter = opened.seen.conversation, reports.counter
             entry = memory.past.entry(opened.seen, said)
             if conversation not in kept:
                 kept.append(conversation)
                 keep_answer(opened, entry, spent, memory.clock(), cleared)
             # Of layers that got the same history, and count it alike, one learns; across conversations, one of all.
-            is_sent = (
-                sent is not None and sent.messages is step.request.messages and sent.options is step.request.options
-            )
+            is_sent = sent is not None and sent.messages is hop.request.messages and sent.options is hop.request.options
             if is_sent and (conversation, counter) not in learnt:
                 is_news = (reports.calibration, counter) not in learnt
-                reports.learn(opened, step.context, entry, usage, is_news=is_news)
+                reports.learn(opened, hop.context, entry, usage, is_news=is_news)
                 learnt += ((conversation, counter), (reports.calibration, counter))
-            bound = step.editing.binding.bind(opened, said, entry, step.context)
+            bound = hop.editing.binding.bind(opened, said, entry, hop.context)
             if bound:
-                found.append((step, bound))
+                found.append((hop, bound))
         return found
 
 

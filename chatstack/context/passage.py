@@ -21,7 +21,7 @@ from chatstack.context.histories.choices import Bound
 from chatstack.context.histories.conversations import Conversation, Form, LastAnswer
 from chatstack.context.histories.history import History
 from chatstack.context.histories.recognised import Recognised
-from chatstack.context.learning import SentRequest, Step
+from chatstack.context.learning import Hop, SentRequest
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.requests.asking import Asking
 from chatstack.context.requests.opened import Opened, after_edits
@@ -88,8 +88,8 @@ class Arrived(msgspec.Struct, frozen=True):
         else:
             by_original, is_in_place = editing.by_original, False
             if by_original:  # else its messages are the edited ones: the edits are its past
-                before = _edits_of(passage.steps)
-                is_in_place = not was_edited and all(_stands_in_place(step.opened.replayed) for step in passage.steps)
+                before = _edits_of(passage.hops)
+                is_in_place = not was_edited and all(_stands_in_place(hop.opened.replayed) for hop in passage.hops)
             if not is_in_place:
                 messages = tuple([*map(as_shaped, request.messages)]) if by_original else request.messages
                 seen, last = passage.recognised(seen, passage.form(by_original), messages)
@@ -133,9 +133,9 @@ class Arrived(msgspec.Struct, frozen=True):
         request, passage, fewer = context.to_send(), self.passage, self.fewer
         if opened.is_ineffective:
             passage.is_ineffective = True
-        if passage.steps and passage.steps[-1].place >= self.place:
+        if passage.hops and passage.hops[-1].place >= self.place:
             passage.back_to(self.place)
-        passage.steps.append(Step(self.place, editing, opened, context, request))
+        passage.hops.append(Hop(self.place, editing, opened, context, request))
         if request is not context.request:
             fewer += context.fewer_than(opened.context)
             if terms is not None:
@@ -183,8 +183,8 @@ class Passage:
     """True if what was sent last had references in the place of duplicates."""
     is_ineffective: bool = False
     """True once a layer has warned that an edit does not help."""
-    steps: list[Step] = field(default_factory=list[Step])
-    bound: list[tuple[Step, Sequence[Bound]]] = field(default_factory=list[tuple[Step, Sequence[Bound]]])
+    hops: list[Hop] = field(default_factory=list[Hop])
+    bound: list[tuple[Hop, Sequence[Bound]]] = field(default_factory=list[tuple[Hop, Sequence[Bound]]])
     """The choices that were bound to the answer."""
     bases: list[tuple[int, Came]] = field(default_factory=list[tuple[int, Came]])
     """The request as it came, and as layers have shaped it for all that are further in, each with its place."""
@@ -215,11 +215,11 @@ class Passage:
         is_edited = request.messages is not came.messages
         mark = compacted(came.messages, request.messages, arrived.fewer) if is_edited else None
         stream: ChatStream = yield Send(self.inner, request, mark)
-        sent = SentRequest(tuple(self.steps), stream.sent)
+        sent = SentRequest(tuple(self.hops), stream.sent)
         if arrived.whole is not None and stream.sent is not None and stream.sent.messages is request.messages:
-            sent = SentRequest(sent.steps, stream.sent.but(messages=arrived.whole.messages), arrived.share)
-        for step in sent.steps:
-            step.editing.binding.reach(step.opened, step.context)
+            sent = SentRequest(sent.hops, stream.sent.but(messages=arrived.whole.messages), arrived.share)
+        for hop in sent.hops:
+            hop.editing.binding.reach(hop.opened, hop.context)
         stream.when_answered(partial(self._answered, sent))
         return stream
 
@@ -228,8 +228,8 @@ class Passage:
 
     def back_to(self, place: int) -> None:
         """Go back to that layer, which hands on anew: what it handed on before, and was refused, counts no more."""
-        while self.steps and self.steps[-1].place >= place:
-            self.steps.pop()
+        while self.hops and self.hops[-1].place >= place:
+            self.hops.pop()
         while self.bases[-1][0] >= place:
             self.bases.pop()
 
@@ -243,22 +243,22 @@ class Passage:
 
     def form(self, by_original: bool) -> Form:
         """Return the form that the history has after all edits up to here."""
-        edited = [step for step in self.steps if step.opened.replayed is not None]
+        edited = [hop for hop in self.hops if hop.opened.replayed is not None]
         if by_original:  # then messages that were replaced are what they were
-            edited = [step for step in edited if not _stands_in_place(step.opened.replayed)]
+            edited = [hop for hop in edited if not _stands_in_place(hop.opened.replayed)]
         return Form(self.bases[-1][1].seen.who, edited[-1].place if edited else -1, by_original, _edits_of(edited))
 
     def weight_of(self, request: ChatRequest, weighing: Weighing) -> int:
         """Return the size of edited messages, as the layer before counted them, if it counts alike."""
-        step = self.steps[-1] if self.steps else None
-        if step is not None and step.request.messages is request.messages and step.editing.counter is weighing.counter:
-            return step.context.messages_tokens + step.context.left_out_tokens
+        hop = self.hops[-1] if self.hops else None
+        if hop is not None and hop.request.messages is request.messages and hop.editing.counter is weighing.counter:
+            return hop.context.messages_tokens + hop.context.left_out_tokens
         return sum(map(weighing.size_of, request.messages))
 
 
-def _edits_of(steps: Sequence[Step]) -> int:
-    """Return the fingerprint of all edits of these steps."""
-    return functools.reduce(after_edits, (step.opened.replayed for step in steps), 0)
+def _edits_of(hops: Sequence[Hop]) -> int:
+    """Return the fingerprint of all edits of these hops."""
+    return functools.reduce(after_edits, (hop.opened.replayed for hop in hops), 0)
 
 
 def _stands_in_place(record: Record | None) -> bool:

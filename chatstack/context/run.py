@@ -147,7 +147,7 @@ class ContextRun:
         return self._then_shared(passage, await answered(passage.core()))
 
     def _then_shared(self, passage: Passage, stream: ChatStream) -> ChatStream:
-        if all(step.opened.replayed is None for step in passage.steps):
+        if all(hop.opened.replayed is None for hop in passage.hops):
             return stream
         shared = ChatStream(ThenShared(stream, partial(_share, passage)), owns=stream)
         shared.sent = stream.sent
@@ -176,8 +176,8 @@ def _with(services: ContextServices, layer: ContextLayer) -> ContextLayer:
 
 
 async def _share(passage: Passage) -> None:
-    for step, bound in passage.bound:
+    for hop, bound in passage.bound:
         for each in bound:
-            if passage.memory.has_forgotten(step.opened.seen, step.opened.forgets):
+            if passage.memory.has_forgotten(hop.opened.seen, hop.opened.forgets):
                 return
-            await step.editing.binding.agreement.share(each, step.opened.seen, step.opened.context)
+            await hop.editing.binding.agreement.share(each, hop.opened.seen, hop.opened.context)

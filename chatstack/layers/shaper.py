@@ -126,8 +126,8 @@ class _DuplicateReferrer(ContextLayer):
             return (yield from arrived.as_is(arrived.request))
         opened, recall = arrived.opened(self._editing), recall_name(options.tools)
         rule = References(frozenset(self.never), recall, opened.context.size_of)
-        steps = arrived.passage.steps
-        scale = steps[-1].context.scale if steps else 1.0  # the one that the layer before has given to these sizes
+        hops = arrived.passage.hops
+        scale = hops[-1].context.scale if hops else 1.0  # the one that the layer before has given to these sizes
 
         def scaled(context: Context) -> Context:
             return context if scale == 1.0 else msgspec.structs.replace(context, scale=scale)

@@ -13,8 +13,8 @@ from chatstack.values.requests import ChatRequest
 
 
 class Opened(msgspec.Struct):
-    """A request as one context layer gets it, repaired and sized; what is known of the layer's edits of its history; and
-    what comes of it on its way through the layer."""
+    """A request as one context layer gets it, repaired and sized, with what is known of the layer's edits of its
+    history, and what comes of it on its way through the layer."""
 
     context: Context
     seen: Recognised
