@@ -6,13 +6,11 @@ import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from typing import ClassVar
 
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, LayerKind, editor_in, reader_of_compactions
 from chatstack.client.stream import ChatStream
-from chatstack.context.decisions.binding import ThenShared
 from chatstack.context.decisions.editing import ContextEditing
 from chatstack.context.edits.records import Record
 from chatstack.context.memory.memory import ContextMemory
@@ -25,6 +23,7 @@ from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.windows import Windows
 from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatUpdate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,7 +148,7 @@ class ContextRun:
     def _then_shared(self, passage: Passage, stream: ChatStream) -> ChatStream:
         if all(hop.opened.replayed is None for hop in passage.hops):
             return stream
-        shared = ChatStream(ThenShared(stream, partial(_share, passage)), owns=stream)
+        shared = ChatStream(_ThenShared(stream, passage), owns=stream)
         shared.sent = stream.sent
         return shared
 
@@ -175,9 +174,27 @@ def _with(services: ContextServices, layer: ContextLayer) -> ContextLayer:
     return made
 
 
-async def _share(passage: Passage) -> None:
-    for hop, bound in passage.bound:
-        for each in bound:
-            if passage.memory.has_forgotten(hop.opened.seen, hop.opened.forgets):
-                return
-            await hop.editing.binding.agreement.share(each, hop.opened.seen, hop.opened.context)
+@dataclass(frozen=True, slots=True)
+class _ThenShared:
+    """The same stream; at its end, the choices bound to its answer are put into the store, before the next call."""
+
+    stream: ChatStream
+    passage: Passage
+
+    async def __anext__(self) -> ChatUpdate:
+        try:
+            return await self.stream.__anext__()
+        except StopAsyncIteration:
+            await self._share()
+            raise
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+    async def _share(self) -> None:
+        for hop, bound in self.passage.bound:
+            opened = hop.opened
+            for each in bound:
+                if self.passage.memory.has_forgotten(opened.seen, opened.forgets):
+                    return
+                await hop.editing.binding.agreement.share(each, opened.seen, opened.context)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from chatstack.client.stream import ChatStream
 from chatstack.context.decisions.agreement import Agreement
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.records import Record
@@ -24,7 +22,6 @@ from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.requests.asking import Asking, call
 from chatstack.context.requests.opened import Opened
 from chatstack.values.messages import Message
-from chatstack.values.responses import ChatUpdate
 
 _AHEAD = "ahead:"
 _TURN = "turn:"
@@ -175,21 +172,3 @@ def _length_without_rounds(record: Record, opened: Opened, sent: Context) -> int
 def _place(place: str, model: str) -> str:
     """Return one string for all conversations, which hold it as a key."""
     return f"{place}:{model}"
-
-
-@dataclass(frozen=True, slots=True)
-class ThenShared:
-    """The same stream; at its end, the choices bound to its answer are put into the store, before the next call."""
-
-    stream: ChatStream
-    share: Callable[[], Awaitable[None]]
-
-    async def __anext__(self) -> ChatUpdate:
-        try:
-            return await self.stream.__anext__()
-        except StopAsyncIteration:
-            await self.share()
-            raise
-
-    async def aclose(self) -> None:
-        await self.stream.aclose()
