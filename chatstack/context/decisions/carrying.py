@@ -32,7 +32,7 @@ def carried_out(
     if not isinstance(positions, range):  # system messages stand between the others, and stay where they are
         plan = plan_of(record, messages, positions)
         return None if plan is None else context.after(plan)
-    carried = term_in(seen.conversation.carried, (owner, opened.came_edited))
+    carried = carried_last(opened, owner)
     if carried is None or carried.record is not record:
         edited = record.edited(messages, positions)
         if edited is None:
@@ -41,6 +41,11 @@ def carried_out(
     else:  # if the caller sends fresh objects, nothing else holds those of an earlier call
         relink(carried.made.edited, messages, positions.start)
     return with_edits(context, carried, positions)
+
+
+def carried_last(opened: Opened, owner: str) -> Carried | None:
+    """Return the record that a layer has carried out last for this history, as it came."""
+    return term_in(opened.seen.conversation.carried, (owner, opened.came_edited))
 
 
 def keep_carried(made: Made, opened: Opened, *, owner: str, counter: TokenCounter) -> Carried:

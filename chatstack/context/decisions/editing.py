@@ -12,7 +12,7 @@ from chatstack.client.options import options_key, versioned
 from chatstack.client.protocol import ChatClient, ProviderInfo, chain, provider_info
 from chatstack.context.decisions.agreement import Agreement
 from chatstack.context.decisions.binding import Binding, is_needed_still
-from chatstack.context.decisions.carrying import carried_out, keep_carried, plan_of
+from chatstack.context.decisions.carrying import carried_last, carried_out, keep_carried, plan_of
 from chatstack.context.decisions.policy import Policy
 from chatstack.context.decisions.reconstructing import Reconstruction
 from chatstack.context.edits.context import Context
@@ -20,7 +20,7 @@ from chatstack.context.edits.limits import check_counter
 from chatstack.context.edits.plans import Plan
 from chatstack.context.edits.records import NOTHING_MADE, Made, Record, named, record_in_place, record_of
 from chatstack.context.edits.verifier import problems
-from chatstack.context.histories.conversations import NOTHING_KNOWN, term_in
+from chatstack.context.histories.conversations import NOTHING_KNOWN
 from chatstack.context.histories.growth import Growth, Reading, pairs_of
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.requests.asking import Asking, aside
@@ -194,14 +194,13 @@ class ContextEditing:
     def past_of(self, came: Context, opened: Opened, policy: Policy, replayed: Context | None = None) -> Reconstruction:
         """Return the reconstruction of a history's earlier requests; ``replayed`` is the context with the edits in
         force, if these are carried out already."""
-        carried = term_in(opened.seen.conversation.carried, (self.owner, opened.came_edited))
         return Reconstruction(
             came,
             opened.seen,
             self.counter,
             policy,
             by_original=opened.is_by_original,
-            carried=carried,
+            carried=carried_last(opened, self.owner),
             replayed=replayed,
             wait=opened.wait,
         )
@@ -239,7 +238,7 @@ class ContextEditing:
     def _made(self, plan: Plan, context: Context, opened: Opened) -> Made:
         """Work out the record of all edits after a plan."""
         positions, came = opened.seen.positions, opened.context.messages
-        carried = term_in(opened.seen.conversation.carried, (self.owner, opened.came_edited))
+        carried = carried_last(opened, self.owner)
         known = NOTHING_MADE if carried is None else carried.made
         if isinstance(positions, range) and not (plan.drop or plan.insert):
             head, before = positions.start, opened.replayed
