@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from chatstack.context.histories.choices import is_words
 from chatstack.context.histories.conversations import Conversation, Form, term_in, with_term
 from chatstack.context.histories.history import History
+from chatstack.context.histories.last_words import is_words
 from chatstack.context.histories.own_past import OwnPast
 from chatstack.context.histories.recognised import Recognised
 from chatstack.context.histories.weights import weight_of

@@ -11,9 +11,10 @@ from msgspec.structs import astuple
 
 from chatstack.context.edits.pairing import Paired, Pairs, Places
 from chatstack.context.edits.units import is_users
-from chatstack.context.histories.choices import MOST_WORDS, Kept, common_length, is_words, words_of_users
+from chatstack.context.histories.choices import Kept
 from chatstack.context.histories.conversations import Conversation, Form, Terms
 from chatstack.context.histories.digests import Links, first_link, next_links
+from chatstack.context.histories.last_words import MOST_WORDS, common_length, is_words, words_of_users
 from chatstack.context.histories.weights import GIVEN_BYTES, HISTORY_BYTES, weight_of
 from chatstack.context.shapes.shaping import Shapes
 from chatstack.tokens.counter import TokenCounter

@@ -36,7 +36,7 @@ class PastRequests(NamedTuple):
         return cls(since, [*lengths, length], users)
 
     def asked_at(self, seen: Recognised, length: int) -> int:
-        """Return the same as the request does."""
+        """Return the same as ``Recognised.asked_at``, without looking at each message."""
         length = seen.history.without_words(length)
         before = bisect_left(self.users, length)  # scanning back took a third of reconstructing
         return self.users[before - 1] if before else seen.history.latest_user_in(min(self.since, length))

@@ -11,13 +11,14 @@ from typing import TypeAlias
 import msgspec
 
 from chatstack.context.edits.pairing import is_interrupted
-from chatstack.context.histories.choices import common_length, is_words, stand_for, stand_in_place, words_of_users
 from chatstack.context.histories.conversations import Conversation
 from chatstack.context.histories.derived import changes, take_forms
 from chatstack.context.histories.history import History
+from chatstack.context.histories.last_words import common_length, is_words, stand_for, words_of_users
 from chatstack.context.histories.moving import ALIKE, HEAD, asks, has_moved
 from chatstack.context.histories.own_past import OwnPast
 from chatstack.context.histories.recognised import Recognised
+from chatstack.context.histories.taken_out import stand_in_place
 from chatstack.values.messages import Message
 
 NEW_MESSAGES = 64
