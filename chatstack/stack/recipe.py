@@ -267,11 +267,11 @@ class BuiltClient(OwnCopy, Closing, ChatFronts):
             await self._close_from(position + 1)
 
     def __repr__(self) -> str:
-        lines = [layer_repr(layer) for layer in (*self.layers, self.provider)]
+        lines = [_layer_repr(layer) for layer in (*self.layers, self.provider)]
         return "\n".join(f"{'  ' * depth}{'└ ' if depth else ''}{line}" for depth, line in enumerate(lines))
 
 
-def layer_repr(layer: object) -> str:
+def _layer_repr(layer: object) -> str:
     """Return the repr of a layer without the client that it wraps."""
     fields = getattr(type(layer), "__dataclass_fields__", None)
     if fields is None:

@@ -18,7 +18,7 @@ from chatstack.context.edits.summaries import OPENING
 from chatstack.values.messages import Annotation, Message
 from chatstack.values.parts import File, Image, Part, ProviderItem, Text, ToolResult
 
-FAIR_SHARE = 0.5
+_FAIR_SHARE = 0.5
 """Maximum share of the limit for one shortened result, so that something else fits beside it."""
 _ALL = 0.75
 """Share of the limit for all results of one round together, if they exceed the whole limit."""
@@ -57,14 +57,16 @@ def never_whole(context: Context, strategy: str, limit: int) -> dict[int, Messag
             sizes = [size for at in positions for size in _sizes(context, at)]
             fair = (
                 share
-                for share in _shares(FAIR_SHARE, limit)
+                for share in _shares(_FAIR_SHARE, limit)
                 if sum(min(size, share * limit) for size in sizes) <= _ALL * limit
             )
             found.update(shortened_to(context, positions, strategy, next(fair) * limit))
     return found
 
 
-def fitted(context: Context, strategy: str, limit: int, over: float, *, most: float = FAIR_SHARE) -> dict[int, Message]:
+def fitted(
+    context: Context, strategy: str, limit: int, over: float, *, most: float = _FAIR_SHARE
+) -> dict[int, Message]:
     """Shorten unseen results until ``over`` tokens less are sent; return the shortened messages by position.
 
     Each result gets at most the same share of the limit: the largest of ``most``, three quarters, a half, three eighths

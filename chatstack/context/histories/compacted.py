@@ -13,7 +13,7 @@ from chatstack.values.messages import Message
 from chatstack.values.native import server_of
 
 
-def newest_compaction(seen: Recognised, reader: ProviderInfo) -> int:
+def _newest_compaction(seen: Recognised, reader: ProviderInfo) -> int:
     """Return the position in the history of the newest compaction that the provider is sent back; -1 if there is none:
     those that another server made are left out of the request."""
     history = seen.history
@@ -33,7 +33,7 @@ def without_compacted(messages: tuple[Message, ...], seen: Recognised, reader: P
     may come after. So does the last user message before it: it is the latest one while its turn runs, and to drop it
     later would change the beginning of what is sent.
     """
-    border = newest_compaction(seen, reader)
+    border = _newest_compaction(seen, reader)
     if border <= 0:
         return messages
     kept = _kept_before(border, seen)

@@ -42,11 +42,11 @@ def stand_for(following: Sequence[Message], left: Sequence[Message]) -> int:
     count = next((at for at, message in enumerate(left) if not is_words(message)), len(left))
     words, rounds = left[:count], left[count:]
     at = common_length(following, words)
-    at += parts_of_words(following[at:], words)
+    at += _parts_of_words(following[at:], words)
     return at + len(rounds) if following[at : at + len(rounds)] == rounds else -1
 
 
-def parts_of_words(messages: Sequence[Message], words: Sequence[Message]) -> int:
+def _parts_of_words(messages: Sequence[Message], words: Sequence[Message]) -> int:
     """Return how many messages at the beginning are a part of these words of users: callers send what they looked up
     along with a question, and keep the question alone."""
     count, sent = 0, "\n".join([message.text for message in words])

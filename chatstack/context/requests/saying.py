@@ -17,7 +17,7 @@ from chatstack.values.responses import ChatResponse
 _MOST_PLACES = 3
 
 
-def edit_attributes(plan: Plan, before: Context, after: Context) -> dict[str, Value]:
+def _edit_attributes(plan: Plan, before: Context, after: Context) -> dict[str, Value]:
     """Return the attributes of an edit: its numbers, and the tokens of each kind that occurs."""
     was, left = tokens_by_kind(before), tokens_by_kind(after)
     kinds = [kind for kind in KINDS if kind in was or kind in left]
@@ -30,7 +30,7 @@ def edit_attributes(plan: Plan, before: Context, after: Context) -> dict[str, Va
 
 def _plan_attributes(plan: Plan, before: Context, after: Context) -> dict[str, Value]:
     shortened = sum(map(len, shortened_in(plan, before).values()))
-    cleared = results_cleared(plan, before) - shortened
+    cleared = _results_cleared(plan, before) - shortened
     return {
         semconv.COMPACTION_REASON: plan.reason,
         semconv.COMPACTION_MESSAGES_BEFORE: len(before.messages),
@@ -40,7 +40,7 @@ def _plan_attributes(plan: Plan, before: Context, after: Context) -> dict[str, V
     }
 
 
-def results_cleared(plan: Plan, context: Context) -> int:
+def _results_cleared(plan: Plan, context: Context) -> int:
     """Count the tool results whose content a plan changes."""
     return sum(
         type(old) is ToolResult and old != new
@@ -55,7 +55,7 @@ def say_edited(telemetry: Telemetry, plan: Plan, before: Context, after: Context
     telemetry.edit(
         plan.strategy,
         f"{plan.reason}: {before.tokens:,} tokens became {after.tokens:,}",
-        {} if telemetry.is_unheard else edit_attributes(plan, before, after),
+        {} if telemetry.is_unheard else _edit_attributes(plan, before, after),
         tokens_before=before.tokens,
         tokens_after=after.tokens,
         span=span,
@@ -77,7 +77,7 @@ def say_shaped(telemetry: Telemetry, plan: Plan, before: Context, after: Context
             semconv.COMPACTION_REASON: plan.reason,
             semconv.COMPACTION_MESSAGES_BEFORE: len(before.messages),
             semconv.COMPACTION_MESSAGES_AFTER: len(after.messages),
-            attribute: results_cleared(plan, before),
+            attribute: _results_cleared(plan, before),
         },
         tokens_before=before.tokens,
         tokens_after=after.tokens,

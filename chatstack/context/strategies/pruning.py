@@ -16,7 +16,7 @@ from chatstack.context.strategy import Strategy
 from chatstack.values.messages import Message
 from chatstack.values.parts import ProviderItem
 
-UNSEEN = ", even what the model has not seen yet"
+_UNSEEN = ", even what the model has not seen yet"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,8 +70,8 @@ def without_oldest(context: Context, strategy: str, limits: Limits, target: Limi
         is_new = draft.is_new(unit)
         if (limits if is_new else within).allow(draft.tokens, draft.items):
             break
-        if is_new and UNSEEN not in reason:
-            reason += UNSEEN
+        if is_new and _UNSEEN not in reason:
+            reason += _UNSEEN
         draft.drop(unit)
     replace = {at: message for at, message in replace.items() if at not in draft.dropped}
     if replace:
