@@ -42,13 +42,13 @@ class Binding:
         if self.memory.shared is None:
             return self.in_force_here(opened)
         others = functools.partial(self._other_names, opened)
-        chosen = yield from call(self.agreement.recalled, self.place_of(opened), opened.seen, opened.context, others)
+        chosen = yield from call(self.agreement.recalled, self._place_of(opened), opened.seen, opened.context, others)
         return self._newest(chosen, self._reached(opened))
 
     def in_force_here(self, opened: Opened) -> Reached:
         """Return the same, where there is no store: a generator less for each layer and call."""
         reached, deciders = self._reached(opened), self.memory.deciders
-        place = self.place_of(opened) if deciders else ""
+        place = self._place_of(opened) if deciders else ""
         if place not in deciders:
             return NOTHING_KNOWN if reached is None else reached
         others = functools.partial(self._other_names, opened)
@@ -62,7 +62,7 @@ class Binding:
         as it was sent, unless several such requests were, with other edits.
         """
         known, answered = opened.seen.conversation.reached, opened.seen.history.latest_assistant
-        reached = term_in(known, self.terms(opened))
+        reached = term_in(known, self._terms(opened))
         if known and (reached is None or reached.length < answered):
             of = self._strategy(opened)
             others = [each for _, each in known if each.length == answered and each.of == of]
@@ -85,7 +85,7 @@ class Binding:
             length, of = opened.seen.length, self._strategy(opened)
             scale, sent = context.scale, context.messages_tokens
             reached = Reached(length, opened.replayed, opened.wait, scale, opened.ahead, of, sent)
-            opened.reached = (self.terms(opened), reached)
+            opened.reached = (self._terms(opened), reached)
             opened.seen.conversation.keep_reached(*opened.reached)
 
     def bind(self, opened: Opened, said: Message, entry: Entry, sent: Context) -> list[Bound]:
@@ -98,10 +98,10 @@ class Binding:
         if opened.reached is not None:
             entry.keep_reached(*opened.reached)
         if isinstance(opened.ahead, Planned):
-            self._bound(_AHEAD + self.place_of(opened), opened.ahead.record, opened, said)
+            self._bound(_AHEAD + self._place_of(opened), opened.ahead.record, opened, said)
         if record is None:
             return []
-        place, conversation = self.place_of(opened), seen.conversation
+        place, conversation = self._place_of(opened), seen.conversation
         chosen = term_in(conversation.choices, place)
         found = [] if chosen and chosen.record is record else self._bound(place, record, opened, said)
         if said.calls or term_in(conversation.bound, _TURN + place) is record:
@@ -122,14 +122,14 @@ class Binding:
 
     def planned(self, opened: Opened) -> Record | None:
         """Return the edits that were planned, before they were due, with an answer in this history."""
-        place = _AHEAD + self.place_of(opened)
+        place = _AHEAD + self._place_of(opened)
         return self.memory.chosen(place, opened.seen, lambda: self._other_names(opened)).record
 
-    def place_of(self, opened: Opened) -> str:
+    def _place_of(self, opened: Opened) -> str:
         """Return the key of choices beside the conversation: the layer's place and the model."""
         return _place(self.place, opened.model)
 
-    def terms(self, opened: Opened) -> int:
+    def _terms(self, opened: Opened) -> int:
         """Return a hash of everything that a plan depends on, beside the history."""
         context = opened.context
         sizes = (opened.limit, context.reserved_tokens, context.fixed_tokens)

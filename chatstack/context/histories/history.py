@@ -212,10 +212,6 @@ class History:
         self.conversations = tuple(each for each in self.conversations if who is not None and each.who != who)
         return not self.conversations
 
-    def levels(self) -> dict[str, dict[str, int]]:
-        """Return the warning levels of its conversations."""
-        return {each.who: dict(each.levels) for each in self.conversations}
-
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Add new messages. ``messages`` begin with the known ones, possibly as new objects."""
         known = len(self.messages)

@@ -216,8 +216,8 @@ class Recogniser:
         elif not alike:
             grown = History(self._key, self._lock)
             grown.moves, grown.moved_at = history.moves + 1, length
-            for each, levels in history.levels().items():
-                grown.conversation(each).levels.update(levels)
+            for each in history.conversations:
+                grown.conversation(each.who).levels.update(each.levels)
         elif alike < len(known):
             grown = self._branched(found, history, conversation, who)
         else:
