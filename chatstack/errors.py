@@ -197,20 +197,24 @@ class RateLimitError(ProviderError):
 
 class ContextOverflowError(ProviderError):
     """The request is longer than the window: ``actual`` of ``limit`` tokens, None where nobody said. Text in the first
-    place is the message, as with its siblings."""
+    place is the message, as with its siblings, and ``actual`` is given by name then."""
 
     def __init__(
         self,
-        actual: int | str | None = None,
+        size_or_message: int | str | None = None,
+        /,
         limit: int | None = None,
         *,
+        actual: int | None = None,
         message: str = "",
         provider: str = "",
         status: int = 0,
         code: str = "",
     ) -> None:
-        if isinstance(actual, str):
-            message, actual = message or actual, None
+        if isinstance(size_or_message, str):
+            message = message or size_or_message
+        elif size_or_message is not None:
+            actual = size_or_message
         said = message or f"the request does not fit: {_tokens(actual)} of {_tokens(limit)} tokens"
         super().__init__(said, provider=provider, status=status, code=code)
         self.actual = actual

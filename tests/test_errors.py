@@ -110,6 +110,8 @@ def test_a_rate_limit_says_when_to_come_back_if_it_was_told() -> None:
         (ContextOverflowError(5, 4, message="own words"), "own words"),
         (ContextOverflowError("own words"), "own words"),
         (ContextOverflowError("words", limit=4, message="own words"), "own words"),
+        (ContextOverflowError("own words", actual=5, limit=4), "own words"),
+        (ContextOverflowError(actual=5, limit=4), "the request does not fit: 5 of 4 tokens"),
     ],
 )
 def test_an_overflow_says_the_sizes_that_are_known(error: ContextOverflowError, said: str) -> None:
@@ -119,6 +121,11 @@ def test_an_overflow_says_the_sizes_that_are_known(error: ContextOverflowError, 
 def test_an_overflow_with_text_in_first_place_has_no_size() -> None:
     error = pickle.loads(pickle.dumps(ContextOverflowError("too long", limit=4, provider="mine")))
     assert (error.actual, error.limit, error.provider) == (None, 4, "mine")
+
+
+def test_the_size_of_an_overflow_is_given_by_name_beside_text() -> None:
+    error = pickle.loads(pickle.dumps(ContextOverflowError("too long", actual=5, limit=4)))
+    assert (error.actual, error.limit) == (5, 4)
 
 
 def test_an_error_keeps_its_cause() -> None:
