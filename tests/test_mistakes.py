@@ -25,21 +25,29 @@ from chatstack import (
     InputError,
     MemoryWorkspace,
     Message,
+    MessageContextManager,
     ModelTracer,
+    Plan,
     ProgressReporter,
+    Spending,
     StrategyContextManager,
     Telemetry,
     Text,
+    Tool,
     ToolResult,
     Truncate,
     Windows,
     WiringError,
     agent_turn,
+    find,
     from_json,
     to_json,
     tool,
+    workspace_tools,
 )
 from chatstack.client.wiring import name_of
+from chatstack.stores.sqlite import SQLiteStore
+from chatstack.stores.sqlite_journal import SQLiteJournal
 from chatstack.testing import ScriptedClient
 
 
@@ -144,12 +152,47 @@ def test_a_recipe_that_is_asked_like_a_client_says_build() -> None:
         (lambda: Windows(ask_seconds="5"), "Windows: ask_seconds='5' must be a number greater than 0"),  # type: ignore[arg-type]
         (lambda: MemoryWorkspace(["a.txt"]), "MemoryWorkspace: files=['a.txt'] must be a mapping from paths to texts"),  # type: ignore[arg-type]
         (lambda: Telemetry(span_events="no"), "Telemetry: span_events='no' must be True or False"),  # type: ignore[arg-type]
+        (lambda: ChatStack(ScriptedClient(), layers=None), "ChatStack: layers=None must be a tuple of LayerSpec"),  # type: ignore[arg-type]
+        (lambda: ChatStack(ScriptedClient(), layers=(5,)), "ChatStack: layers=(5,) must be a tuple of LayerSpec"),  # type: ignore[arg-type]
+        (
+            lambda: ChatStack(ScriptedClient(), trace_model_calls="no"),  # type: ignore[arg-type]
+            "ChatStack: trace_model_calls='no' must be True or False",
+        ),
+        (lambda: STACK.with_layer(ProgressReporter, 5, {}), "LayerSpec: name=5 must be text"),  # type: ignore[arg-type]
+        (lambda: STACK.with_layer(ProgressReporter, None, 5), "LayerSpec: options=<class 'int'> must be a Mapping"),  # type: ignore[arg-type]
+        (lambda: find(STACK.build(), "ModelTracer"), "find: kind='ModelTracer' must be the class of a layer"),  # type: ignore[arg-type]
+        (
+            lambda: MessageContextManager(telemetry="on"),  # type: ignore[arg-type]
+            "MessageContextManager: telemetry=<class 'str'> must be a Telemetry or None",
+        ),
+        (lambda: ContextMemory(clock=5), "ContextMemory: clock=5 must be a function"),  # type: ignore[arg-type]
+        (lambda: Windows(clock=5), "Windows: clock=5 must be a function"),  # type: ignore[arg-type]
+        (lambda: SQLiteStore("a.db", clock=5), "SQLiteStore: clock=5 must be a function"),  # type: ignore[arg-type]
+        (lambda: Spending().of(42), "Spending.of: conversation_id=42 must be text"),  # type: ignore[arg-type]
+        (
+            lambda: workspace_tools(MemoryWorkspace(), read_only=None),  # type: ignore[arg-type]
+            "workspace_tools: read_only=None must be True or False",
+        ),
+        (lambda: Tool.from_schema(look, name="look", description=5), "tool 'look': description=5 must be text"),  # type: ignore[arg-type]
+        (
+            lambda: asyncio.run(SQLiteJournal("a.db").forget("run", memory=5)),  # type: ignore[arg-type]
+            "SQLiteJournal.forget: memory=5 must be a ContextMemory or None",
+        ),
     ],
 )
 def test_a_value_of_the_wrong_type_is_named(make: Callable[[], object], says: str) -> None:
     with pytest.raises(WiringError) as caught:
         make()
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "apply", [Plan(strategy="mine", reason="old").apply, Plan(strategy="mine", reason="old").apply_to]
+)
+@pytest.mark.parametrize("given", [5, None, "hi"])
+def test_a_plan_is_applied_to_a_list_of_messages(apply: Callable[[Any], object], given: Any) -> None:
+    with pytest.raises(InputError, match=r"^messages: expected a list of Message, got \w+"):
+        apply(given)
 
 
 @pytest.mark.parametrize("given", ["hi", Message.user("hi"), [Message.user("hi")], None])

@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Meta
 
 from chatstack.client.hints import as_data, bare, hints_of, is_plain, kinds, members
-from chatstack.client.wiring import wrong
+from chatstack.client.wiring import service_type, wrong
 from chatstack.errors import WiringError
 
 NonNegativeInt: TypeAlias = Annotated[int, Meta(ge=0)]
@@ -65,7 +65,7 @@ class _Field(NamedTuple):
     """The type that data is converted to; None where there is more to it than msgspec can check at once."""
     is_plain: bool
     service: type | None
-    """The class of an object that is made where none is given."""
+    """The class of a service."""
     is_float: bool
     is_shown: bool
     default: object
@@ -88,12 +88,19 @@ def _fields_of_class(kind: type) -> tuple[_Field, ...]:
             hint, factory = hints.get(each.name), each.default_factory
             made = None if factory is dataclasses.MISSING else factory
             is_data, wanted_kinds = each.name in hints and is_plain(hint), kinds(hint)
-            is_class = isinstance(hint, type) and not getattr(hint, "_is_protocol", False)
-            service = cast("type", hint) if is_class and made is not None and not is_data else None
+            service = None if is_data else _service(hint, is_made=made is not None)
             is_float = float in wanted_kinds and int not in wanted_kinds
             data = as_data(hint) if is_data and one_of(hint) is None else None
             found.append(_Field(each.name, hint, data, is_data, service, is_float, each.repr, each.default, made))
     return tuple(found)
+
+
+def _service(hint: object, *, is_made: bool) -> type | None:
+    """Return the class of a service: one that is made where none is given, or that a stack shares. Others are checked
+    by whoever uses them."""
+    kind = service_type(hint)
+    is_class = kind is not None and not getattr(kind, "_is_protocol", False)
+    return kind if is_class and (is_made or hasattr(kind, "shared_by_stack")) else None
 
 
 def check_options(options: object, owner: str = "") -> None:
@@ -108,7 +115,7 @@ def check_options(options: object, owner: str = "") -> None:
         value: object = getattr(options, field.name)
         if field.is_plain and value is not field.default and not (field.data and _is_data(value, field.data)):
             check_value(owner or kind.__name__, field.name, value, field.hint, is_shown=field.is_shown)
-        elif field.service is not None and not isinstance(value, field.service):
+        elif field.service is not None and value is not field.default and not isinstance(value, field.service):
             raise wrong(owner or kind.__name__, field.name, type(value), wanted(field.hint))
     needed = needs_one_of(kind)
     if needed and all(getattr(options, name) is None for name in needed):
@@ -116,8 +123,9 @@ def check_options(options: object, owner: str = "") -> None:
         raise WiringError(f"{called}: give {' or '.join(needed)}", layer=called, parameter=needed[0])
 
 
-def check_arguments(made_by: type, **given: object) -> None:
-    """Check what the constructor of a class without fields was given, by its type hints. Raises ``WiringError``."""
+def check_arguments(made_by: Callable[..., object], **given: object) -> None:
+    """Check what a function, or the constructor of a class without fields, was given, by its type hints. Raises
+    ``WiringError``."""
     hints = _as_data(made_by)
     for name, value in given.items():
         if not _is_data(value, hints[name]):
@@ -125,7 +133,7 @@ def check_arguments(made_by: type, **given: object) -> None:
 
 
 @functools.lru_cache(maxsize=512)
-def _as_data(made_by: type) -> Mapping[str, object]:
+def _as_data(made_by: Callable[..., object]) -> Mapping[str, object]:
     return {name: as_data(hint) for name, hint in hints_of(made_by).items()}
 
 
@@ -178,8 +186,9 @@ def _told(hint: object) -> str:
     if typing.get_origin(kind) is Literal:
         names = [repr(each) for each in typing.get_args(kind)]
         return " or ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
-    plain = {bool: "True or False", int: "a whole number", float: "a number", str: "text", types.NoneType: "None"}
-    told = plain.get(cast("type", kind)) or f"a {getattr(kind, '__name__', kind)}"
+    plain: dict[object, str] = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
+    plain |= {types.NoneType: "None", Callable: "a function"}
+    told = plain.get(typing.get_origin(kind) or kind) or f"a {getattr(kind, '__name__', kind)}"
     return told + "".join(map(_bounds, metas))
 
 

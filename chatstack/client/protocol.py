@@ -164,15 +164,15 @@ def _inside(client: object) -> object | None:
 
 def find(client: object, kind: type[T]) -> T | None:
     """Return the outermost layer of that type in a built client, or None. Raises ``WiringError`` for what is no client,
-    as a recipe that is not built yet."""
+    as a recipe that is not built yet, and for what is no class."""
     if isinstance(client, type) or not (is_client(client) or hasattr(client, "inner")):
         given = f"the class {client.__name__}" if isinstance(client, type) else f"a {type(client).__name__}"
         told = f"find: {given} is no client; that of a ChatStack is what its build() returns"
         raise WiringError(told, parameter="client")
-    for layer in chain(client):
-        if isinstance(layer, kind):
-            return layer
-    return None
+    try:
+        return next((layer for layer in chain(client) if isinstance(layer, kind)), None)
+    except TypeError as error:
+        raise WiringError(f"find: kind={kind!r} must be the class of a layer: {error}", parameter="kind") from error
 
 
 def provider_info(client: object) -> ProviderInfo | None:

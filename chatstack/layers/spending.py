@@ -155,6 +155,8 @@ class Spending(OwnCopy):
 
     def of(self, conversation_id: str) -> Account:
         """Return the account of that conversation, a new one if it has none."""
+        if not isinstance(conversation_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            check_value("Spending.of", "conversation_id", conversation_id, str)
         with self._lock:
             account = self._accounts.get(conversation_id)
             if account is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from chatstack.client.options import check_arguments
 from chatstack.errors import ToolError, WiringError
 from chatstack.loop.paths import shown
 from chatstack.loop.workspace import Workspace
@@ -26,6 +27,7 @@ def workspace_tools(workspace: Workspace, *, read_only: bool = False) -> tuple[T
             f"workspace_tools: {type(workspace).__name__} is no workspace; it lacks a method of Workspace",
             parameter="workspace",
         )
+    check_arguments(workspace_tools, read_only=read_only)
     reading = (_list_files(workspace), _read_file(workspace))
     return reading if read_only else (*reading, _write_file(workspace), _replace_in_file(workspace))
 

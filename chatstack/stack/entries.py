@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeAlias, cast, overload
 
 from chatstack.client.hints import hints_of, is_union, kinds
-from chatstack.client.options import changed_options
+from chatstack.client.options import changed_options, check_value
 from chatstack.client.protocol import ChatClient, is_client
 from chatstack.client.wiring import Layer, check_options, name_of, option_names, shown
 from chatstack.errors import WiringError
@@ -71,6 +71,8 @@ class LayerSpec:
     options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
+        check_value("LayerSpec", "name", self.name, str)
+        check_value("LayerSpec", "options", self.options, Mapping[str, object], is_shown=False)
         object.__setattr__(self, "options", MappingProxyType(_own(self.source, self.options)))
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -14,11 +14,11 @@ from chatstack.client.checks import OwnCopy, check_client, send_to
 from chatstack.client.closing import Closing, close
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.hints import is_union
-from chatstack.client.options import short_repr
+from chatstack.client.options import check_options, short_repr
 from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain, layer_kind, own_attribute
 from chatstack.client.stream import ChatStream
 from chatstack.client.sync import SyncClient
-from chatstack.client.wiring import Resolver, name_of, nearest, shown, wire
+from chatstack.client.wiring import Resolver, name_of, nearest, shown, wire, wrong
 from chatstack.errors import InputError, WiringError
 from chatstack.stack.entries import LayerSource, LayerSpec, Named, check_source
 from chatstack.stack.order import misplaced
@@ -91,6 +91,9 @@ class ChatStack(OwnCopy):
     services: SharedServices = field(default_factory=SharedServices)
 
     def __post_init__(self) -> None:
+        check_options(self)
+        if type(self.layers) is not tuple or not all(isinstance(each, LayerSpec) for each in self.layers):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise wrong("ChatStack", "layers", self.layers, "a tuple of LayerSpec; use(...) adds a layer")
         check_client(self.provider, "ChatStack", "provider")
         memory = self.memory
         if memory is not None and (isinstance(memory, type) or not getattr(memory, "shared_by_stack", False)):

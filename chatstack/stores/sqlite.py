@@ -44,7 +44,7 @@ class SQLiteStore:
             raise WiringError(f"SQLiteStore: path must be text or a Path, not {type(path).__name__}", parameter="path")
         if not str(path) or str(path) == ":memory:":
             raise WiringError("SQLiteStore: path must name a file; memory is shared with nobody", parameter="path")
-        check_arguments(SQLiteStore, max_records=max_records)
+        check_arguments(SQLiteStore, max_records=max_records, clock=clock)
         self.path = Path(path)
         self.max_records = max_records
         self._clock = clock

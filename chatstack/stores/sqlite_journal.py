@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from chatstack.client.options import check_value
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.errors import InputError, StoreError, WiringError
 from chatstack.loop.journal import Entry, histories
@@ -69,6 +70,7 @@ class SQLiteJournal:
     async def append(self, run_id: str, number: int, entry: Entry) -> None:
         """Write the next entry. Raises ``StoreError`` if ``number`` is not the next: another process goes on with this
         run, or it was forgotten meanwhile."""
+        _check_run(run_id)
         row = run_id, number, self._encode(entry)
 
         def write(connection: sqlite3.Connection) -> int:
@@ -91,6 +93,7 @@ class SQLiteJournal:
         Raises ``StoreError`` if another process keeps the file or its log in use, where they can still be read.
         """
         _check_run(run_id)
+        check_value("SQLiteJournal.forget", "memory", memory, ContextMemory | None)
         session = self._opened.get()
         if memory is not None:
             for messages in histories(await self.entries(run_id)):

@@ -54,7 +54,7 @@ class Windows(OwnCopy):
     shared_by_stack: ClassVar[bool] = True
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, ask_seconds: PositiveFloat = 5.0) -> None:
-        check_arguments(Windows, ask_seconds=ask_seconds)
+        check_arguments(Windows, clock=clock, ask_seconds=ask_seconds)
         self._clock = clock
         self._ask_seconds = ask_seconds
         self._lock = threading.Lock()

@@ -12,6 +12,7 @@ import msgspec
 
 from chatstack.client.hints import bound_names, written
 from chatstack.client.loose_json import decoded_as
+from chatstack.client.options import check_value
 from chatstack.client.wiring import name_of
 from chatstack.errors import WiringError
 from chatstack.tools.output import plain_model
@@ -70,6 +71,7 @@ class Tool(Generic[P, R_co]):
         """
         called = _checked_name(function, name)
         _check_running(called, timeout_seconds, idempotent)
+        check_value(f"tool {called!r}", "description", description, str)
         schema: Mapping[str, object] = {"type": "object"} if parameters is None else parameters
         if not isinstance(schema, Mapping) or schema.get("type") != "object":  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WiringError(

@@ -24,10 +24,15 @@ def check_messages(given: Iterable[object]) -> None:
             raise InputError(f"messages[{position}]: expected Message, got {kind_of(each)}{remedy_for(each)}")
 
 
-def checked_messages(given: Sequence[Message]) -> tuple[Message, ...]:
-    """Return a list of messages as a tuple. Raises ``InputError`` for anything else, with the remedy."""
+def check_list(given: object) -> None:
+    """Raise ``InputError`` for what stands in the place of a list of messages, with the remedy."""
     if not isinstance(given, list | tuple):
         raise InputError(f"messages: expected a list of Message, got {kind_of(given)}{remedy_for(given)}")
+
+
+def checked_messages(given: Sequence[Message]) -> tuple[Message, ...]:
+    """Return a list of messages as a tuple. Raises ``InputError`` for anything else, with the remedy."""
+    check_list(given)
     check_messages(given)
     return tuple(given)
 

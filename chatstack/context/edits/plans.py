@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from chatstack.values.messages import Message
+from chatstack.values.mistakes import check_list
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +31,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def apply(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return the messages after the edit. Those that it does not touch stay the same objects."""
+        check_list(messages)
         if self.insert:
             return tuple([message for message, _ in self.apply_to(messages)])
         after = list(messages)
@@ -42,6 +44,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def apply_to(self, messages: Sequence[Message]) -> list[tuple[Message, int | None]]:
         """Return the messages after the edit, each with the position that it came from; None for inserted ones."""
+        check_list(messages)
         kept: list[tuple[Message, int | None]] = list(zip(messages, range(len(messages)), strict=True))
         for position, message in self.replace:
             kept[position] = (message, position)

@@ -71,14 +71,9 @@ class ContextMemory(OwnCopy):
         scope: str = "",
         store_timeout_seconds: PositiveFloat = 0.25,
     ) -> None:
-        check_arguments(
-            ContextMemory,
-            max_megabytes=max_megabytes,
-            max_entries=max_entries,
-            max_messages=max_messages,
-            store_timeout_seconds=store_timeout_seconds,
-            scope=scope,
-        )
+        bounds = {"max_megabytes": max_megabytes, "max_entries": max_entries, "max_messages": max_messages}
+        others = {"clock": clock, "scope": scope, "store_timeout_seconds": store_timeout_seconds}
+        check_arguments(ContextMemory, **bounds, **others)
         if (store is None) != (not scope):
             told = "must name whose decisions the store holds: a tenant, or an app"
             if store is None:
