@@ -589,7 +589,9 @@ def test_text_that_no_item_has_stays_part_of_the_answer(output: list[dict[str, A
     ("fields", "means"),
     [
         ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "max_messages"}}, "length"),
         ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "refused"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "steered"}}, "other"),
         ({"status": "incomplete", "incomplete_details": None}, "other"),
         ({}, "stop"),
     ],

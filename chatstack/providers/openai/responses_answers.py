@@ -24,6 +24,10 @@ _CALLS: Mapping[object, str] = {"function_call": "arguments", "custom_tool_call"
 _REASONING = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
 _ARGUMENTS = ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta")
 _GIVEN = ("response.function_call_arguments.done", "response.custom_tool_call_input.done")
+_INCOMPLETE: Mapping[object, FinishReason] = {
+    **dict.fromkeys(("max_output_tokens", "max_messages"), "length"),
+    "content_filter": "refused",
+}
 _UNFINISHED = ("queued", "in_progress", "cancelled")
 ENDS = ("response.completed", "response.incomplete", "response.failed")
 """Types of the events that end a response."""
@@ -150,8 +154,7 @@ class ResponsesAnswer:
 def _finish(response: Mapping[str, object], message: Message) -> FinishReason:
     if response.get("status") == "incomplete":
         details = as_object(response.get("incomplete_details") or {}, "incomplete_details")
-        reasons: dict[object, FinishReason] = {"max_output_tokens": "length", "content_filter": "refused"}
-        return reasons.get(details.get("reason"), "other")
+        return _INCOMPLETE.get(details.get("reason"), "other")
     if message.calls:
         return "tool_calls"
     return "refused" if any(_is_refusal(part) for part in message.parts) else "stop"
