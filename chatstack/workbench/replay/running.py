@@ -12,6 +12,7 @@ from chatstack.workbench.replay.measures.figures import PolicyFigures
 from chatstack.workbench.replay.measures.measuring import Gauge, Measuring
 from chatstack.workbench.replay.measures.recorded import Computed
 from chatstack.workbench.replay.outcomes import Outcome
+from chatstack.workbench.replay.reading.contexts import tier_of
 from chatstack.workbench.replay.reading.forms import conversation_of
 from chatstack.workbench.replay.reading.recordings import Recording
 from chatstack.workbench.replay.runs import Run
@@ -59,7 +60,7 @@ class Replay:
             outcome.note(number, recording.broken(error))
             return
         outcome.conversations += 1
-        outcome.priced(talk.model, talk.price)
+        outcome.priced(talk.priced_as, talk.price)
         everything = self._everything(talk, recording)
         outcome.everything.merge(everything)
         told: list[PolicyStory] = []
@@ -78,11 +79,14 @@ class Replay:
         setup, conversation = self._setup, conversation_of(recording)
         model = setup.model or recording.model
         await tables_loaded()
-        price = price_of(model)
+        tier = tier_of(recording.calls or ())
+        price = price_of(model, tier=tier)
+        priced_as = model if price == price_of(model) else f"{model} ({tier})"
         if price is not None and setup.long_cache:
             price = price.with_long_cache()
         called = f"{number}:{recording.id}"
-        return Talk(conversation, recording.calls, called=called, tools=setup.tools, model=model, price=price)
+        names = {"called": called, "model": model, "priced_as": priced_as}
+        return Talk(conversation, recording.calls, **names, tools=setup.tools, price=price)
 
     def _everything(self, talk: Talk, recording: Recording) -> PolicyFigures:
         """Return the figures of sending everything, and compare them with the recorded usage."""

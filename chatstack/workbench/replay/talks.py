@@ -23,7 +23,8 @@ class Talk:
 
     ``calls`` are the recorded calls, one for each answer, None for an answer that was only repeated; without them,
     every answer but a first message is a call. ``tools``, if any, go out instead of those that the recording declares;
-    ``called`` is the conversation's id. Raises ``InputError`` if there are not as many calls as answers.
+    ``called`` is the conversation's id, ``priced_as`` the model, with the service tier whose price it is. Raises
+    ``InputError`` if there are not as many calls as answers.
     """
 
     def __init__(
@@ -35,10 +36,12 @@ class Talk:
         tools: tuple[DeclaredTool, ...] = (),
         model: str = "",
         price: Price | None = None,
+        priced_as: str = "",
     ) -> None:
         self.messages = conversation.messages
         self.model = model
         self.price = price
+        self.priced_as = priced_as or model
         options = conversation.options
         self._options: ChatOptions = options.but(tools=tools) if tools else options
         self.evidence = Evidence(self.messages, options.instructions)

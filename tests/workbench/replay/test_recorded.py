@@ -113,6 +113,27 @@ def logged(question: str, answer: str, *before: dict[str, object], id: str | Non
     return {"request": {"model": "gpt-4o", "messages": [*before, user(question)]}, "response": response}
 
 
+def chained(question: str, answer: str) -> dict[str, Any]:
+    """A row of the Responses API, with 1,000 tokens of input."""
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": answer}]}
+    usage = {"input_tokens": 1_000, "output_tokens": 10}
+    response = {"id": "r1", "object": "response", "model": "gpt-5", "output": [said], "usage": usage}
+    return {"request": {"model": "gpt-5", "input": question}, "response": response}
+
+
+@pytest.mark.parametrize("row", [logged("q", "a"), chained("q", "a")], ids=["chat", "responses"])
+def test_dollars_are_those_of_the_service_tier_that_answered(row: dict[str, Any], tmp_path: Path) -> None:
+    row["request"]["model"] = "gpt-5"
+    usual = reported(tmp_path, write_lines(tmp_path / "log.jsonl", row))
+    row["response"]["service_tier"] = "flex"
+    report = reported(tmp_path, write_lines(tmp_path / "log.jsonl", row))
+
+    assert [price["model"] for price in (*usual["prices"], *report["prices"])] == ["gpt-5", "gpt-5 (flex)"]
+    for name in ("input_usd", "output_usd", "computed_usd"):
+        assert report["recorded"][name] == pytest.approx(usual["recorded"][name] / 2)
+        assert report["recorded"][name] > 0
+
+
 def forked_log() -> list[dict[str, object]]:
     """Ten calls in a row, then two more answers to the last question, then three questions behind the first of them."""
     before: list[dict[str, object]] = []
@@ -243,8 +264,10 @@ def test_a_model_without_a_price_has_no_sum_in_dollars() -> None:
 @pytest.mark.parametrize(
     ("usage", "expected"),
     [
-        (claude_usage(3, 10, 20, 5, hour=8), RecordedCall(Usage(33, 5, 10, 20, hour_write_tokens=8))),
+        (claude_usage(3, 10, 20, 5, hour=8), RecordedCall(Usage(33, 5, 10, 20, hour_write_tokens=8), tier="standard")),
         ({"input_tokens": 3, "output_tokens": 5}, RecordedCall(Usage(3, 5))),
+        ({"input_tokens": 3, "service_tier": "priority"}, RecordedCall(Usage(3), tier="priority")),
+        ({"input_tokens": 3, "service_tier": "standard", "speed": "fast"}, RecordedCall(Usage(3), tier="fast")),
         (
             {"input_tokens": 30, "input_tokens_details": {"cached_tokens": 10}, "output_tokens": 5},
             RecordedCall(Usage(30, 5, 10)),

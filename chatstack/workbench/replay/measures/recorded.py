@@ -50,9 +50,10 @@ _NO_USAGE, _NOTHING = Usage(), Computed()
 class Recorded:
     """The recorded usage of all calls that have one, and what is computed of the same calls.
 
-    ``usd_input`` and ``usd_output`` are by today's prices of the recorded models, or of the one that is asked for; None
-    from the first call on whose price is not known. ``without_usage`` counts the calls without one, ``partial_outputs``
-    those whose output was written down too early, ``without_writes`` those whose record has no place for cache writes.
+    ``usd_input`` and ``usd_output`` are by today's prices of the recorded models, or of the one that is asked for, in
+    the recorded service tiers; None from the first call on whose price is not known. ``without_usage`` counts the calls
+    without one, ``partial_outputs`` those whose output was written down too early, ``without_writes`` those whose
+    record has no place for cache writes.
     """
 
     calls: int = 0
@@ -72,7 +73,7 @@ class Recorded:
             return
         self.calls += 1
         self.usage += call.usage
-        price = price_of(prices_of or call.model) or price_of(prices_of or model)
+        price = price_of(prices_of or call.model, tier=call.tier) or price_of(prices_of or model, tier=call.tier)
         given, said = (None, None) if price is None else _cost(call.usage, price)
         self.usd_input, self.usd_output = summed(self.usd_input, given), summed(self.usd_output, said)
         self.computed += computed

@@ -67,7 +67,8 @@ class ResponseChains:
         items = cast("list[object]", listed)
         output = cast("list[object]", said) if isinstance(said, list) else []
         from_openai_responses([*items, *output])  # so that an error names this line
-        call = recorded_call(response.get("usage"), model=text_in(response, "model") or text_in(request, "model"))
+        model = text_in(response, "model") or text_in(request, "model")
+        call = recorded_call(response.get("usage"), model=model, tier=text_in(response, "service_tier"))
         turn = Turn(before, line, list(map(self._kept.json_of, items)), list(map(self._kept.json_of, output)))
         turn.call = call or RecordedCall(model=text_in(request, "model")) if output or before < 0 else None
         return self._tree.add(turn)

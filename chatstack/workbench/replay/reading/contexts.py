@@ -119,6 +119,12 @@ def model_of(calls: Sequence[RecordedCall | None]) -> str:
     return models.most_common(1)[0][0] if models else ""
 
 
+def tier_of(calls: Sequence[RecordedCall | None]) -> str:
+    """Return the service tier of most of the calls; "" if most tell none."""
+    tiers = Counter(call.tier for call in calls if call is not None)
+    return tiers.most_common(1)[0][0] if tiers else ""
+
+
 def note(notes: Notes, what: str, times: int = 1) -> None:
     """Count something that was left out. Only the first kinds of it are named."""
     notes[what if what in notes or len(notes) < _MOST_NOTES else "others"] += times

@@ -14,11 +14,13 @@ from chatstack.providers.extras import WireObject
 
 _BODIES = ("body", "json")
 _ITEMS = ("messages", "input")
+_TOLD = {"usage": "usage", "id": "answer_id", "service_tier": "answer_tier"}
+"""Fields of an answer, and their names in the request that it is put behind."""
 
 
 def unwrapped(row: WireObject) -> WireObject | None:
-    """Return the body of the logged request, with answer, its ``usage`` and its id (``answer_id``); None for an object
-    that is no such row."""
+    """Return the body of the logged request, with answer, its ``usage``, its id (``answer_id``) and its service tier
+    (``answer_tier``); None for an object that is no such row."""
     request = body_in(row.get("request"), _ITEMS)
     if request is None:
         return None
@@ -28,9 +30,9 @@ def unwrapped(row: WireObject) -> WireObject | None:
         given = request[name]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         if isinstance(items, list):
-            told = {key: (body_in(row.get("response"), (key,)) or {}).get(key) for key in ("usage", "id")}
+            told = {key: (body_in(row.get("response"), (key,)) or {}).get(key) for key in _TOLD}
             listed = [*cast("list[object]", items), *answer]
-            request = {**request, name: listed, "usage": told["usage"], "answer_id": told["id"]}
+            request = {**request, name: listed, **{called: told[key] for key, called in _TOLD.items()}}
     return request if "id" in request or "id" not in row else {**request, "id": row["id"]}
 
 

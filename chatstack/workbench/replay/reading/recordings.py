@@ -23,7 +23,7 @@ import msgspec
 
 from chatstack.errors import InputError
 from chatstack.providers.converters import Form
-from chatstack.providers.extras import WireObject
+from chatstack.providers.extras import WireObject, text_in
 from chatstack.workbench.replay.reading.atif import is_trajectory, trajectories
 from chatstack.workbench.replay.reading.contexts import Context, Notes, SessionTooLongError, note
 from chatstack.workbench.replay.reading.exchanges import unwrapped
@@ -284,7 +284,7 @@ def _recording(value: object, file: str, line: int, nth: int, size_bytes: int) -
 
 def _last_call(beside: WireObject) -> RecordedCall | None:
     """Return the call of the last message; None where no log tells that it is one."""
-    call = recorded_call(beside.get("usage"))
+    call = recorded_call(beside.get("usage"), tier=text_in(beside, "answer_tier"))
     called = beside.get("answer_id")
     if "answer_id" not in beside:
         return call

@@ -11,6 +11,7 @@ from typing import cast
 
 import msgspec
 
+from chatstack.providers.anthropic.wire import service_tier
 from chatstack.providers.extras import object_or_empty
 from chatstack.providers.openai.usages import whole_output
 from chatstack.values.responses import Usage
@@ -26,7 +27,7 @@ class RecordedCall(msgspec.Struct, frozen=True):
 
     ``model`` is "" for that of the recording. ``output_is_partial`` means that the answer's tokens were written down
     before it had ended, ``tells_writes`` that the recording has a place for cache writes; ``id`` is that of the answer,
-    where a log tells it.
+    and ``tier`` the service tier that it was served by, where a log tells them.
     """
 
     usage: Usage | None = None
@@ -34,6 +35,7 @@ class RecordedCall(msgspec.Struct, frozen=True):
     tells_writes: bool = True
     model: str = ""
     id: str = ""
+    tier: str = ""
 
     def joined_with(self, other: RecordedCall) -> RecordedCall:
         """Return the call as told by two lines of the same answer: the larger counts, as counts grow in a stream."""
@@ -45,6 +47,7 @@ class RecordedCall(msgspec.Struct, frozen=True):
             self.tells_writes and other.tells_writes,
             self.model or other.model,
             self.id or other.id,
+            self.tier or other.tier,
         )
 
 
@@ -162,15 +165,18 @@ class CallIndex:
         return call if next(owners, number) == number else None
 
 
-def recorded_call(usage: object, *, model: str = "", output_is_partial: bool = False) -> RecordedCall | None:
-    """Return the call for a reported usage, by the names of its fields; None if nothing was reported."""
+def recorded_call(
+    usage: object, *, model: str = "", tier: str = "", output_is_partial: bool = False
+) -> RecordedCall | None:
+    """Return the call for a reported usage, by the names of its fields; None if nothing was reported. ``tier`` is the
+    service tier, where that stands beside the usage, as OpenAI has it."""
     if not isinstance(usage, Mapping):
         return None
     fields = cast("Mapping[str, object]", usage)
     found = _usage(fields)
     if found == Usage():
         return None
-    return RecordedCall(found, output_is_partial, model=model)
+    return RecordedCall(found, output_is_partial, model=model, tier=tier or service_tier(fields))
 
 
 def atif_call(metrics: object, *, model: str = "", is_sum: bool = False) -> RecordedCall | None:
