@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from chatstack import ChatOptions, ChatRequest, File, Image, Message, ProviderItem, Reasoning, Text, ToolResult
 from chatstack.errors import InputError
 from chatstack.providers.anthropic.native import drop_clearing_of_thinking
-from chatstack.providers.extras import extra_fields, object_or_empty
+from chatstack.providers.extras import WireObject, extra_fields, object_or_empty
+from chatstack.providers.openai.chat_results import with_joined_texts, with_text_results
 from chatstack.providers.wires import PROVIDERS, Form, write_request
 from chatstack.values.parts import Part
 from chatstack.values.requests import OutputSchema
@@ -100,6 +101,9 @@ def body_of(api: Form, request: ChatRequest) -> dict[str, object]:
     except InputError as error:
         field, _, why = str(error).partition(": ")
         raise UnsayableError(field, api, f"{why};" if why else "") from error
+    if api == "chat":  # a tool's result is text there: pictures stand in a user message behind it
+        items = cast("list[WireObject]", body["messages"])
+        body["messages"] = with_joined_texts(with_text_results(items))
     if api == "responses":
         body.setdefault("store", False)  # the caller has the history
         if "verbosity" in body:  # beside the schema of the answer, which a layer may have changed
@@ -264,18 +268,14 @@ def _part(part: Part, where: str, came: Form, api: Form) -> Part:
 
 
 def _result(result: ToolResult, where: str, came: Form, api: Form) -> ToolResult:
-    """Return a result as the other API takes it: chat completions take text alone, and OpenAI has no field for a
-    failure, which the text then says."""
+    """Return a result as the other API takes it: OpenAI has no field for a failure, which the text then says."""
     output = result.output
     if not isinstance(output, str):
         for position, each in enumerate(output):
             _part(each, f"{where}.content[{position}]", came, api)
-            if api == "chat" and not isinstance(each, Text):
-                raise UnsayableError(
-                    f"{where}.content[{position}]", api, "a picture or file in a tool's result has no form"
-                )
-        if api == "chat":  # many servers refuse a list of texts there, or read nothing of it
-            output = "\n".join(each.text for each in output if isinstance(each, Text))
+        texts = [each.text for each in output if isinstance(each, Text)]
+        if api == "chat" and len(texts) == len(output):  # many servers refuse a list of texts, or read nothing of it
+            output = "\n".join(texts)
             result = replace(result, output=output)
     if not result.is_error or api == ANTHROPIC or result.text.lstrip().lower().startswith("error"):
         return result

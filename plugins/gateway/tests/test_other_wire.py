@@ -414,7 +414,15 @@ def test_a_picture_and_a_failed_result_are_said() -> None:
         items[2]["content"][0]["content"] = [{"type": "text", "text": each} for each in "ab"]  # type: ignore[index]
         assert ask(gateway.url, "messages", asked("messages", messages=items)).status_code == 200
         assert json.loads(there.requests[1].body)["messages"][2]["content"] == "Error: a\nb"
-        items[2]["content"][0]["content"] = [shown]  # type: ignore[index]
+        items[2]["content"][0]["content"] = [{"type": "text", "text": "a map"}, shown]  # type: ignore[index]
+        assert ask(gateway.url, "messages", asked("messages", messages=items)).status_code == 200
+        result, behind = json.loads(there.requests[2].body)["messages"][2:]
+        assert result["content"].startswith("Error:\na map\n[Pictures and files of this result follow")
+        assert behind["role"] == "user"
+        assert behind["content"][0]["text"] == "Result of f (a):"
+        assert behind["content"][1]["image_url"]["url"] == "data:image/png;base64,QUJD"
+        there_only = {"type": "document", "source": {"type": "url", "url": "https://x/y.pdf"}}
+        items[2]["content"][0]["content"] = [there_only]  # type: ignore[index]
         got = ask(gateway.url, "messages", asked("messages", messages=items))
         assert got.status_code == 400
         assert "messages[2].content[0].content[0]" in got.json()["error"]["message"]
