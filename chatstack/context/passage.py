@@ -94,6 +94,8 @@ class Arrived(msgspec.Struct, frozen=True):
                 messages = tuple([*map(as_shaped, request.messages)]) if by_original else request.messages
                 seen, last = passage.recognised(seen, passage.form(by_original), messages)
             context = weighing.weighed(request, seen, last, tokens=passage.weight_of(request, weighing))
+        if base.late:
+            context = msgspec.structs.replace(context, late=base.late)
         clears = passage.provider_clears
         if not clears and last is not None and last.cleared_tokens and edited_by_provider(request.options):
             clears = last.cleared_tokens  # it is asked to again: by a layer that is no neighbour, or by the caller
@@ -141,7 +143,7 @@ class Arrived(msgspec.Struct, frozen=True):
             if terms is not None:
                 form = Form(opened.seen.who, self.place, False, terms, is_shaped=True)
                 seen, last = passage.recognised(opened.seen, form, request.messages)
-                passage.bases.append((self.place, Came(request, seen, last, opened.is_unstable)))
+                passage.bases.append((self.place, Came(request, seen, last, opened.is_unstable, passage.came.late)))
         return passage.to(Arrived(passage, self.place + 1, request, fewer))
 
     def referring(self, context: Context, opened: Opened) -> Asking[ChatStream]:

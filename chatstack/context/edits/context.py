@@ -31,7 +31,8 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     ``window_tokens`` is the model's context window, None if it is not known. ``left_out`` are the positions of messages
     that a layer further in takes out already: their ``left_out_tokens`` are not in ``messages_tokens``, and editing
     them saves nothing. ``provider_clears`` are the counted tokens that the provider clears by itself; they are not in
-    ``messages_tokens`` either.
+    ``messages_tokens`` either. ``late`` are messages with results that have come since the model's latest
+    answer, and stand before it, behind their calls.
     """
 
     request: ChatRequest
@@ -49,6 +50,7 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     left_out: frozenset[int] = frozenset()
     left_out_tokens: int = 0
     provider_clears: int = 0
+    late: tuple[Message, ...] = ()
     find_origins: Callable[[], Sequence[int | None]] | None = None
 
     @classmethod
@@ -133,6 +135,13 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         messages = self.messages
         backwards = range(len(messages) - 1, -1, -1)
         return next((at for at in backwards if messages[at].role == "assistant" and not messages[at].mark), -1)
+
+    def has_new(self, *positions: int) -> bool:
+        """Return True if the model has not seen one of these, in ascending order: what follows its latest answer, and
+        late results that a repair has just put behind their calls."""
+        if positions[-1] > self.latest_assistant or not self.late:
+            return positions[-1] > self.latest_assistant
+        return any(self.messages[at].original is each.original for at in positions for each in self.late)
 
     @cached_property
     def latest_compaction(self) -> int | None:

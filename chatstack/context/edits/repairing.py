@@ -57,6 +57,13 @@ def has_answer_since(messages: Sequence[Message], length: int) -> bool:
     return not before.issubset((at, part) for at, part, _ in pairs.open_calls())
 
 
+def late_in(plan: Plan, new: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the messages that a repair puts behind earlier calls, with results of these messages: those that have come
+    since the model's latest answer."""
+    results = {id(result) for message in new for result in message.results}
+    return tuple(message for _, message in plan.insert if any(id(each) in results for each in message.results))
+
+
 def _moves(answer: Answered, messages: Sequence[Message], put_behind: set[int]) -> bool:
     """Return True if a result has to move: it is displaced, or other results have to be put before what it shares a
     message with."""

@@ -37,8 +37,8 @@ def unseen_results(context: Context) -> list[int]:
 
     The latest user message may not be edited, not even a result in it.
     """
-    new = range(context.latest_assistant + 1, len(context.messages))
-    return [at for at in new if _may_be_edited(context, at)]
+    new = range(0 if context.late else context.latest_assistant + 1, len(context.messages))
+    return [at for at in new if context.has_new(at) and _may_be_edited(context, at)]
 
 
 def never_whole(context: Context, strategy: str, limit: int) -> dict[int, Message]:
@@ -118,7 +118,7 @@ def shortened_in(plan: Plan, context: Context) -> dict[int, list[ToolResult]]:
     """Return the unseen results that a plan shortens, as they are after it, by the positions of their messages."""
     found: dict[int, list[ToolResult]] = {}
     for at, message in plan.replace:
-        if at > context.latest_assistant:
+        if context.has_new(at):
             there = context.messages[at].parts
             new = [part for part in message.results if part not in there and _LEFT_OUT.search(part.text)]
             if new:

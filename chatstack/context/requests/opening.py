@@ -10,7 +10,7 @@ import msgspec
 from chatstack.client.protocol import ProviderInfo
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.plans import Plan
-from chatstack.context.edits.repairing import has_answer_since, repair_plan
+from chatstack.context.edits.repairing import has_answer_since, late_in, repair_plan
 from chatstack.context.edits.reserves import reserve_asked
 from chatstack.context.edits.verifier import problems
 from chatstack.context.histories.compacted import without_compacted
@@ -72,12 +72,14 @@ class Weighing:
 
 
 class Came(msgspec.Struct, frozen=True):
-    """A request as it came to the first of adjacent context layers, repaired. ``last`` is the answer before it."""
+    """A request as it came to the first of adjacent context layers, repaired. ``last`` is the answer before it,
+    ``late`` what the repair put before that answer, though it came since."""
 
     request: ChatRequest
     seen: Recognised
     last: LastAnswer | None
     is_unstable: bool
+    late: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,9 @@ class Opening:
                     "messages: nothing but tool results; keep the messages with the calls that they answer"
                 )
             repaired = self._recognised(context.after(plan).to_send())
+            repaired = msgspec.structs.replace(
+                repaired, late=late_in(plan, request.messages[context.latest_assistant + 1 :])
+            )
             is_news |= self.memory.raise_level(
                 f"{self.owner}:repair",
                 who_of(repaired.request, repaired.seen),

@@ -105,7 +105,7 @@ class ClearToolResults(ClearingOptions, Strategy):
         decided: tuple[int, int] | None = None
         for number, place in zip(found[first:], _places(results, found[first:]), strict=True):
             position = place[0]
-            if position == user or position in open_units:
+            if position == user or position in open_units or (context.late and context.has_new(position)):
                 decided = decided or (number, len(batch))
                 continue
             clearable = known.get(number)

@@ -247,7 +247,7 @@ class Draft:
         them smaller; not errors, and not what has been cleared already."""
         message, size_of = self.context.messages[position], self.context.size_of
         cleared: dict[int, ToolResult] = {}
-        if position > self.context.latest_assistant:
+        if self.context.has_new(position):
             return cleared
         for at, part in enumerate(message.parts):
             if isinstance(part, ToolResult) and not part.is_error and part == as_it_came(message, at):

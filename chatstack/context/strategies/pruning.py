@@ -94,7 +94,7 @@ class _Draft:
 
     def is_new(self, unit: Unit) -> bool:
         """Return True if the model has not seen all of the unit."""
-        return unit.positions[-1] > self.context.latest_assistant
+        return self.context.has_new(*unit.positions)
 
     def drop(self, unit: Unit) -> None:
         """Drop a unit."""
@@ -111,7 +111,7 @@ def _shortened(context: Context, replaced: Mapping[int, Message], strategy: str,
     found: dict[int, Message] = {}
     most = limits.max_tokens
     assert most is not None
-    unseen = saved_by(context, {at: message for at, message in replaced.items() if at > context.latest_assistant})
+    unseen = saved_by(context, {at: message for at, message in replaced.items() if context.has_new(at)})
     for going in (False, True):
         draft = _Draft(context, replaced, limits)
         for unit in removable(context):
@@ -138,7 +138,7 @@ def removable(context: Context) -> Sequence[Unit]:
         message = context.messages[at]
         if at in kept or message.pinned or message.role == "system" or message.mark == "summary":
             return False
-        if at <= context.latest_assistant:
+        if not context.has_new(at):
             return True
         items = message.role == "tool" and any([type(part) is ProviderItem for part in message.parts])
         return not (items or message.results)

@@ -218,12 +218,12 @@ def _borders(context: Context) -> Iterator[int]:
         if unit.positions[0] and reach < unit.positions[0]:
             yield unit.positions[0]
         reach = max(reach, unit.positions[-1])
-        if reach > context.latest_assistant:
+        if context.has_new(*unit.positions):
             return
 
 
 def _may_go(unit: Unit, context: Context) -> bool:
-    if unit.is_open or unit.positions[-1] > context.latest_assistant:
+    if unit.is_open or context.has_new(*unit.positions):
         return False
     kept = (context.first_user, context.latest_user, context.latest_compaction)
     return not any(
