@@ -15,7 +15,7 @@ from chatstack.context.histories.choices import Kept
 from chatstack.context.histories.conversations import Conversation, Form, Terms
 from chatstack.context.histories.digests import Links, first_link, next_links
 from chatstack.context.histories.last_words import MOST_WORDS, common_length, is_words, words_of_users
-from chatstack.context.histories.weights import GIVEN_BYTES, HISTORY_BYTES, weight_of
+from chatstack.context.histories.weights import HISTORY_BYTES, weight_of
 from chatstack.context.shapes.shaping import Shapes
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message, was_edited
@@ -50,7 +50,6 @@ class History:
         "conversations",
         "entries",
         "forms",
-        "given",
         "held_bytes",
         "is_dropped",
         "is_fresh",
@@ -111,8 +110,6 @@ class History:
         """Estimated size in bytes, its messages and entries included."""
         self.messages_bytes = 0
         """The part of it that is for its messages."""
-        self.given = 0
-        """Number of its first messages that count as held by a history that was made from this one."""
 
     def derived(self, messages: tuple[Message, ...], before: History | None) -> History:
         """Return a new history for an edited form of this one, that of these messages. ``before`` is one that may begin
@@ -125,20 +122,14 @@ class History:
 
     def branched(self, messages: tuple[Message, ...]) -> History:
         """Return a new history for a conversation that goes on from these messages, the first of this one. What is
-        computed for them holds for both; they count as held by the new one from now on."""
+        computed for them holds for both. Both count as holding them: callers may send fresh ones on each call."""
         length, made = len(messages), self.beginning(messages)
         if all(map(is_words, self.messages[length:])):
             made.pairs = self.pairs.branched(messages, self.latest_assistant)
         else:
             made.pairs = Pairs(Places())
             made.pairs.extend(messages)
-        if self.given:
-            made._hold(sum(map(weight_of, messages)))
-        else:
-            rest = sum(map(weight_of, self.messages[length:]))
-            made._hold(self.messages_bytes - rest)
-            self.given = length
-            self._hold(rest + GIVEN_BYTES * length)
+        made._hold(self.messages_bytes - sum(map(weight_of, self.messages[length:])))
         self.messages = messages + self.messages[length:]
         return made
 
@@ -168,11 +159,6 @@ class History:
         self._hashes = before._hashes[:length]
         self._sums = tuple([(counter, sums[: length + 1]) for counter, sums in before._sums])
         self._chain = None if before._chain is None else before._chain.cut(length)
-
-    def take_back(self) -> None:
-        """Count all messages as held by this history again."""
-        self.given = 0
-        self._hold(sum(map(weight_of, self.messages)))
 
     def go_on_from(self, before: History, who: str, changed: Sequence[int]) -> None:
         """Take over the state of a conversation that goes on with this history, as far as it holds for both, and its

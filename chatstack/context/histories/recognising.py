@@ -133,7 +133,7 @@ class Recogniser:
         self._leave(history, place)
 
     def _count(self, history: History, times: int = 1) -> None:
-        self._messages += times * (len(history.messages) - history.given)
+        self._messages += times * len(history.messages)
         self._bytes += times * history.held_bytes
 
     def clear(self) -> None:
@@ -223,10 +223,6 @@ class Recogniser:
         else:
             if history.moves and (asks(conversation[alike - 1 :]) or length - history.moved_at > NEW_MESSAGES):
                 history.moves = 0
-            if history.given:
-                self._count(history, -1)
-                history.take_back()
-                self._count(history)
             self._keep(history, conversation, known)
             return history
         self._keep(grown, conversation, ())

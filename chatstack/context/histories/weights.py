@@ -9,8 +9,6 @@ from chatstack.values.parts import Text, ToolCall, ToolResult
 
 HISTORY_BYTES = 4_000
 """Estimated bytes of a history, without its messages."""
-GIVEN_BYTES = 60
-"""Estimated bytes of what is computed for a message, where another history holds the message."""
 _PART_BYTES = 50
 _CALL_BYTES = 4 * _PART_BYTES
 _MESSAGE_BYTES = 350
