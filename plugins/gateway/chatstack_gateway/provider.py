@@ -15,8 +15,9 @@ from chatstack import ChatRequest, ChatStream, ChatUpdate
 from chatstack.client.protocol import ProviderInfo
 from chatstack.errors import ProviderError, ServerError
 from chatstack.providers.asking import told_window
+from chatstack.providers.error_bodies import ErrorBody
 from chatstack.providers.extras import object_or_empty
-from chatstack.providers.failures import ErrorBody, failure, transport_failure
+from chatstack.providers.failures import failure, transport_failure
 from chatstack.providers.wires import PROVIDERS, Form, write_request
 from chatstack_gateway.came_answers import CameAnswer
 from chatstack_gateway.events import EventSplitter, Inflater, decoded, is_readable
