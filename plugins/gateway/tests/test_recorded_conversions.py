@@ -20,11 +20,13 @@ from chatstack import (
     Message,
     ProviderItem,
     Reasoning,
+    Text,
     ToolCall,
     ToolResult,
 )
 from chatstack.errors import ProviderError
 from chatstack.providers.wires import AnswerReader, read_request
+from chatstack.values.parts import Part
 from chatstack_gateway.answer_forms import writer_for
 from chatstack_gateway.answer_terms import refusal_of
 from chatstack_gateway.converting import UnsayableError, body_of, convertible
@@ -34,25 +36,35 @@ pytestmark = pytest.mark.skipif(not DATA.exists(), reason="the recorded provider
 PAIRS = [(kind, api) for kind, form in FORMS.items() for api in PATHS if api != form]
 
 
-def meaning(request: ChatRequest) -> list[object]:
-    """What a model is told: texts by role, calls, results, files; reasoning apart, which only its provider reads."""
+def meaning(request: ChatRequest, *, in_texts: bool = False) -> list[object]:
+    """What a model is told: texts by role, calls, results, files; reasoning apart, which only its provider reads. Where
+    results are ``in_texts``, their pictures and files follow as a user's, and the text says so."""
     found: list[object] = [("system", request.options.instructions)] if request.options.instructions else []
+    behind: list[object] = []
     for message in request.messages:
+        if message.role != "tool":
+            found, behind = [*found, *behind], []
         for part in message.parts:
             if isinstance(part, ToolCall):
                 found.append(("call", part.id, part.name, json.loads(part.arguments or "{}")))
             elif isinstance(part, ToolResult):
                 text = part.text.removeprefix("Error:").strip() if part.is_error else part.text.strip()
+                media = [] if isinstance(part.output, str) else [each for each in part.output if type(each) is not Text]
+                if in_texts and media:
+                    text = f"{text}\n[Pictures and files of this result follow in the next user message.]".strip()
+                    behind += [told("user", each) for each in media]
                 found.append(("result", part.call_id, text))
-            elif isinstance(part, File):  # text goes as data where there is no form for it
-                held = part.data or base64.b64encode(part.text.encode()).decode()
-                found.append((message.role, part.name, part.url, held))
             elif not isinstance(part, Reasoning):
-                said = getattr(part, "text", "").strip()
-                media = [getattr(part, name, "") for name in ("url", "data")]
-                if said or any(media):
-                    found.append((message.role, said, *media))
-    return found
+                found.append(told(message.role, part))
+    return [each for each in (*found, *behind) if each]
+
+
+def told(role: str, part: Part) -> object:
+    if isinstance(part, File):  # text goes as data where there is no form for it
+        return role, part.name, part.url, part.data or base64.b64encode(part.text.encode()).decode()
+    said = getattr(part, "text", "").strip()
+    media = [getattr(part, name, "") for name in ("url", "data")]
+    return (role, said, *media) if said or any(media) else None
 
 
 def converted(form: Any, api: Any, body: dict[str, Any]) -> tuple[dict[str, object], str]:
@@ -76,7 +88,7 @@ def test_a_request_means_the_same_or_what_cannot_be_said_is_named(kind: str, api
             continue
         outcomes["said"] += 1
         again = read_request(api, json.loads(json.dumps(body)))
-        words = [each for each in meaning(came) if each[-1] or each[0] == "result"]  # type: ignore[index]
+        words = [each for each in meaning(came, in_texts=api == "chat") if each[-1] or each[0] == "result"]  # type: ignore[index]
         there = [each for each in meaning(again) if each[-1] or each[0] == "result"]  # type: ignore[index]
         assert [each for each in there if each != ("user", "Begin.", "", "")] == words, row["id"]
         assert [each.name for each in again.options.tools if not isinstance(each, ProviderItem)] == [
