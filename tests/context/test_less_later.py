@@ -117,6 +117,15 @@ def test_a_guard_rarely_cuts(steps: Steps, view: View, limit: int, conversation_
     assert 2 <= cut_elsewhere(asyncio.run(asked(stack, steps, view, conversation_id))) <= 7
 
 
+@EACH
+def test_a_reminder_may_be_sent_along(steps: Steps, view: View, limit: int) -> None:
+    def reminded(messages: Sequence[Message]) -> list[Message]:
+        return [*view(messages), Message.user(f"{len(messages)} so far")]
+
+    stack = ChatStack(ScriptedClient()).use(ContextWindowGuard, max_context_tokens=limit, prune_on_overflow=True)
+    assert 2 <= cut_elsewhere(asyncio.run(asked(stack, steps, reminded))) <= 9
+
+
 @IDS
 @EACH
 def test_few_summaries_are_written(steps: Steps, view: View, limit: int, conversation_id: str | None) -> None:

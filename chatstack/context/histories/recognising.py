@@ -184,9 +184,7 @@ class Recogniser:
                 return None
             now, then = conversation[: at + 1], conversation[at + 1 :]
             known = [each for each in self._ends.get(_end(conversation, at), ()) if each.is_of(who)]
-            changed = [
-                each for each in known if self._past.is_answered(who, each, then) and stand_in_place(now, each.messages)
-            ]
+            changed = [each for each in known if self._is_changed(each, who, now, then)]
             if changed:
                 before = changed[0].messages
                 return _Found(changed[0], before, common_length(now, before), at + 1) if len(changed) == 1 else None
@@ -199,6 +197,13 @@ class Recogniser:
             if moved:
                 return _Found(moved[0], (), 0) if len(moved) == 1 else None
         return None
+
+    def _is_changed(self, history: History, who: str, now: tuple[Message, ...], following: tuple[Message, ...]) -> bool:
+        """Return True if a conversation goes on with the answer to the last request, but has less in it by now."""
+        then, words = history.messages[: len(now)], history.messages[len(now) :]
+        count = stand_for(following, words)
+        is_answered = count >= 0 and self._past.is_answered(who, history, following[count:])
+        return is_answered and stand_in_place(now, then)
 
     def _stays(self, history: History, who: str, alike: int, following: tuple[Message, ...]) -> int | None:
         """Return the length of the last request if calls of tools in it have kept their places, else 0, where a
