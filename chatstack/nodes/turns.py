@@ -83,7 +83,7 @@ def _old_rounds(units: list[Unit], kept_users: list[int], context: Context, most
             turns[bisect(kept_users, unit.positions[0])].append(unit)
     for rounds in turns.values():
         for unit in rounds[:-most]:
-            if not context.has_new(*unit.positions) and not _must_stay_inside(unit, context):
+            if unit.positions[-1] <= context.latest_assistant and not _must_stay_inside(unit, context):
                 yield unit
 
 
