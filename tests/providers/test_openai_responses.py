@@ -597,7 +597,7 @@ def test_text_that_no_item_has_stays_part_of_the_answer(output: list[dict[str, A
     ],
 )
 def test_an_incomplete_response_says_why(fields: dict[str, Any], means: str) -> None:
-    final = response_of([ITEMS[2]], **fields)
+    final = response_of([ITEMS[2]]) | fields  # the lowest SDK knows fewer reasons
     kind = "response.incomplete" if fields else "response.completed"
     _, response = streamed(text_delta("It is hot."), {"type": kind, "response": final})
     assert response.finish_reason == whole(final).finish_reason == means
