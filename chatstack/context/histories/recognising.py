@@ -184,7 +184,11 @@ class Recogniser:
                 return None
             now, then = conversation[: at + 1], conversation[at + 1 :]
             known = [each for each in self._ends.get(_end(conversation, at), ()) if each.is_of(who)]
-            changed = [each for each in known if self._is_changed(each, who, now, then)]
+            changed = [
+                each
+                for each in known
+                if self._before_answer(each, who, at + 1, then) >= 0 and stand_in_place(now, each.messages[: at + 1])
+            ]
             if changed:
                 before = changed[0].messages
                 return _Found(changed[0], before, common_length(now, before), at + 1) if len(changed) == 1 else None
@@ -198,21 +202,20 @@ class Recogniser:
                 return _Found(moved[0], (), 0) if len(moved) == 1 else None
         return None
 
-    def _is_changed(self, history: History, who: str, now: tuple[Message, ...], following: tuple[Message, ...]) -> bool:
-        """Return True if a conversation goes on with the answer to the last request, but has less in it by now."""
-        then, words = history.messages[: len(now)], history.messages[len(now) :]
-        count = stand_for(following, words)
-        is_answered = count >= 0 and self._past.is_answered(who, history, following[count:])
-        return is_answered and stand_in_place(now, then)
-
     def _stays(self, history: History, who: str, alike: int, following: tuple[Message, ...]) -> int | None:
         """Return the length of the last request if calls of tools in it have kept their places, else 0, where a
         conversation goes on with the answer to it: these follow what both have. None if it does not."""
-        left, is_asked = history.messages[alike:], is_words(history.messages[-1])
-        count = stand_for(following, left)
-        if count < 0 or not self._past.is_answered(who, history, following[count:]):
+        count = self._before_answer(history, who, alike, following)
+        if count < 0:
             return None
-        return 0 if is_asked or count < len(left) else alike + count
+        is_asked = is_words(history.messages[-1])
+        return 0 if is_asked or alike + count < len(history.messages) else alike + count
+
+    def _before_answer(self, history: History, who: str, alike: int, following: tuple[Message, ...]) -> int:
+        """Return how many of these stand for what a history has behind its first ``alike`` messages, if the answer to
+        that request comes next; else -1."""
+        count = stand_for(following, history.messages[alike:])
+        return count if count >= 0 and self._past.is_answered(who, history, following[count:]) else -1
 
     def _grown(self, found: _Found, conversation: tuple[Message, ...], who: str) -> History:
         history, known, alike, length = found.history, found.known, found.alike, len(conversation)
