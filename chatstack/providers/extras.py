@@ -14,7 +14,7 @@ import msgspec
 
 from chatstack.errors import InputError
 from chatstack.values.messages import Message, Role
-from chatstack.values.parts import Part
+from chatstack.values.parts import Part, Text
 from chatstack.values.requests import ChatOptions
 
 WireObject: TypeAlias = dict[str, object]
@@ -55,6 +55,12 @@ def extra_fields(extra_json: str, wire: str, where: str) -> WireObject:
             f"{where}: extra_json must be a JSON object that holds, under the name of each wire, an object of fields: "
             f'{{"{wire}": {{...}}}}'
         ) from error
+
+
+def plain_text(parts: Sequence[Part], wire: str, where: str) -> str | None:
+    """Return the text of parts that are a single one without extra fields for that wire; None for all others."""
+    only = parts[0] if len(parts) == 1 else None
+    return only.text if isinstance(only, Text) and not extra_fields(only.extra_json, wire, where) else None
 
 
 def with_extra(

@@ -14,8 +14,8 @@ from chatstack.providers.extras import (
     as_string,
     decoded_object,
     encoded,
-    extra_fields,
     extra_json_of,
+    plain_text,
     text_in,
     with_extra,
 )
@@ -52,10 +52,8 @@ _TYPES = {extension: kind for kind, extension in _EXTENSIONS.items()}
 
 def content_to_wire(parts: Sequence[Part], where: str) -> str | list[WireObject]:
     """Return a single plain text as a string, else the list of content parts. Items of others are left out."""
-    only = parts[0] if len(parts) == 1 else None
-    if isinstance(only, Text) and not extra_fields(only.extra_json, WIRE, where):
-        return only.text
-    return parts_to_wire(parts, where)
+    text = plain_text(parts, WIRE, where)
+    return parts_to_wire(parts, where) if text is None else text
 
 
 def parts_to_wire(parts: Iterable[Part], where: str) -> list[WireObject]:

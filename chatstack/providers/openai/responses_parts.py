@@ -13,8 +13,8 @@ from chatstack.providers.extras import (
     as_string,
     decoded_object,
     encoded,
-    extra_fields,
     extra_json_of,
+    plain_text,
     text_in,
     with_extra,
     without_nulls,
@@ -32,10 +32,8 @@ _OF_ANSWERS = frozenset({"annotations", "logprobs", "message"})
 
 def content_to_wire(parts: Sequence[ContentPart], where: str) -> str | list[WireObject]:
     """Return a single plain text as a string, else the list of input parts."""
-    only = parts[0] if len(parts) == 1 else None
-    if isinstance(only, Text) and not extra_fields(only.extra_json, WIRE, where):
-        return only.text
-    return _parts_to_wire(parts, where)
+    text = plain_text(parts, WIRE, where)
+    return _parts_to_wire(parts, where) if text is None else text
 
 
 def _parts_to_wire(parts: Iterable[ContentPart], where: str) -> list[WireObject]:
