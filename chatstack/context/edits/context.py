@@ -139,9 +139,10 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def has_new(self, *positions: int) -> bool:
         """Return True if the model has not seen one of these, in ascending order: what follows its latest answer, and
         late results that a repair has just put behind their calls."""
-        if positions[-1] > self.latest_assistant or not self.late:
-            return positions[-1] > self.latest_assistant
-        return any(self.messages[at].original is each.original for at in positions for each in self.late)
+        if positions[-1] > self.latest_assistant:
+            return True
+        late = self.late
+        return bool(late) and any(self.messages[at].original is each.original for at in positions for each in late)
 
     @cached_property
     def latest_compaction(self) -> int | None:
